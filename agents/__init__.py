@@ -1,0 +1,1 @@
+"""Agents of sesa-env: who plays, and how they learn."""

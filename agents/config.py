@@ -1,0 +1,161 @@
+"""The settings of a run: one frozen dataclass per part, read from presets and `key=value` overrides.
+
+    settings = resolve({"memory": {"kind": "none"}}, ["steps=4", "game.attempts=5"])
+
+A method is nothing but values for these fields, so the difference between two methods is the difference between two
+settings files.  Unknown keys are refused and the known ones listed; what was resolved is saved with the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+from agents.learner import LearnerSettings
+from sesa_env.errors import SesaError, SettingsError
+from sesa_env.game import GameSettings
+from skill_memory.settings import MemorySettings
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """How a language model is loaded, how it writes, and what of it is trained.
+
+    Raises:
+        SettingsError: a value is out of range.
+    """
+
+    dtype: str = "bfloat16"
+    """Number format of the frozen base; adapters are float32."""
+    lora_rank: int = 16
+    lora_alpha: int = 32
+    max_context: int = 2048
+    """Most tokens of one attempt, prompt and observations included."""
+    max_new_tokens: int = 48
+    """Most tokens written in one turn."""
+    solver_temperature: float = 1.0
+    challenger_temperature: float = 0.8
+    rollout_batch: int = 40
+    """Attempts that are written side by side."""
+
+    def __post_init__(self) -> None:
+        _require("dtype", self.dtype, self.dtype in ("bfloat16", "float32"), 'be "bfloat16" or "float32"')
+        for name in ("lora_rank", "lora_alpha", "max_new_tokens", "rollout_batch"):
+            _require(name, getattr(self, name), getattr(self, name) >= 1, "be at least 1")
+        _require("max_context", self.max_context, self.max_context > self.max_new_tokens, "exceed max_new_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that decides what a run does; the same settings and seed give the same run.
+
+    Raises:
+        SettingsError: a value is out of range.
+    """
+
+    method: str = "sesa"
+    """Name of the preset, for tables; nothing branches on it."""
+    seed: int = 0
+    steps: int = 10
+    """Training steps; 0 saves the untrained policies and the primed memory."""
+    rounds: int = 8
+    """Questions posed per step."""
+    corpus: str = "atlas"
+    """"atlas", "atlas:SEED", or the path of a JSON-lines corpus."""
+    retriever: str = "bm25"
+    index: str | None = None
+    """Folder of an index made by `sesa index`; None builds or reuses one in the user cache."""
+    policy: str = "smollm2"
+    """Name of a registered policy, the path of a model folder, or a hub id."""
+    shared_weights: bool = False
+    """Whether challenger and solver write through the same weights."""
+    checkpoint_every: int = 10
+    """Steps between two checkpoints; the last step always makes one."""
+    game: GameSettings = field(default_factory=GameSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    solver: LearnerSettings = field(default_factory=lambda: LearnerSettings(lr=2e-4))
+    challenger: LearnerSettings = field(
+        default_factory=lambda: LearnerSettings(lr=2e-4, baseline="batch", scale="batch", temperature=0.8)
+    )
+
+    def __post_init__(self) -> None:
+        _require("steps", self.steps, self.steps >= 0, "be at least 0")
+        for name in ("rounds", "checkpoint_every"):
+            _require(name, getattr(self, name), getattr(self, name) >= 1, "be at least 1")
+        for role in ("solver", "challenger"):
+            sampled, learned = getattr(self.model, f"{role}_temperature"), getattr(self, role).temperature
+            _require(f"{role}.temperature", learned, learned == sampled, f"equal model.{role}_temperature ({sampled})")
+
+
+def resolve(preset: Mapping[str, Any], overrides: Sequence[str] = ()) -> Settings:
+    """Return the default settings with a preset's values, then the overrides, put over them.
+
+    Args:
+        preset: nested values, as a method states them.
+        overrides: "key=value" or "part.key=value", values in YAML.
+
+    Raises:
+        SettingsError: a key is unknown, a value has the wrong type or breaks its rule.
+    """
+    for override in overrides:
+        if "=" not in override or override.startswith("="):
+            raise SettingsError(f"a setting must be written key=value, got {override!r}")
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(Settings), dict(preset), OmegaConf.from_dotlist(list(overrides)))
+        settings: Settings = _build(Settings, OmegaConf.to_container(merged, resolve=True))
+    except SesaError:
+        raise
+    except OmegaConfBaseException as error:
+        raise SettingsError(_explain(error)) from error
+    return settings
+
+
+def save_settings(settings: Settings, path: Path) -> None:
+    """Write settings as YAML."""
+    path.write_text(OmegaConf.to_yaml(OmegaConf.structured(settings)), encoding="utf-8")
+
+
+def load_settings(path: Path) -> Settings:
+    """Read what `save_settings` wrote.
+
+    Raises:
+        SettingsError: the file is missing or is not what `save_settings` writes.
+    """
+    if not path.is_file():
+        raise SettingsError(f"no settings at {path}; a run folder has a settings.yaml")
+    values = OmegaConf.to_container(OmegaConf.load(path))
+    if not isinstance(values, dict):
+        raise SettingsError(f"{path} must hold a mapping of settings, got {type(values).__name__}")
+    return resolve({str(key): value for key, value in values.items()})
+
+
+def _build(cls: Any, values: Any) -> Any:
+    """Turn nested mappings into nested dataclasses, lists into tuples."""
+    parts = {"game": GameSettings, "memory": MemorySettings, "model": ModelSettings}
+    parts |= {"solver": LearnerSettings, "challenger": LearnerSettings}
+    arguments = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            value = _build(parts[name], value)
+        arguments[name] = tuple(value) if isinstance(value, list) else value
+    return cls(**arguments)
+
+
+def _explain(error: OmegaConfBaseException) -> str:
+    """Say which key is wrong and which would have been right."""
+    key = str(getattr(error, "full_key", "") or getattr(error, "key", ""))
+    if isinstance(error, ConfigKeyError):
+        parent = error.object_type if is_dataclass(error.object_type) else Settings
+        return f"unknown setting {key!r}; known: {', '.join(item.name for item in fields(parent))}"
+    return f"setting {key!r}: {str(error.msg).splitlines()[0]}"
+
+
+def _require(name: str, value: object, holds: bool, rule: str) -> None:
+    if not holds:
+        raise SettingsError(f"{name} must {rule}, got {value!r}")

@@ -1,0 +1,164 @@
+"""Log-probabilities that a model gives to the tokens a policy wrote, in padded micro-batches.
+
+A learner must see the numbers the sampler saw: the same ids, positions from 0 whatever the padding, dropout off, the
+same temperature, float32 at the end.  Only positions that predict a written token pass the output layer.
+
+    scorer = Scorer(model, temperature=1.0, device=device)
+    for part in micro_batches(rows, tokens=4096):
+        logp_NT, entropy_NT = scorer.logps(collate(part, device=device))
+
+Nothing here knows rewards, losses or optimisers.
+
+Dimension key:  N sequence   T token   V vocabulary   D embedding   M written tokens of a micro-batch, end to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from agents.grpo import entropy, pick, vocabulary_logps
+from agents.tokens import TokenTrajectory
+from sesa_env.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A sequence to run: its place in the caller's order, its tokens and its advantage.
+
+    Raises:
+        InvalidInput: nothing was written, or the first token was, which nothing can predict.
+    """
+
+    position: int
+    trajectory: TokenTrajectory
+    advantage: float = 0.0
+
+    def __post_init__(self) -> None:
+        episode = self.trajectory.episode
+        if self.trajectory.written_count == 0:
+            raise InvalidInput(f"a trajectory must hold a written token, got none in {episode!r}")
+        if self.trajectory.written_T[0]:
+            raise InvalidInput(f"a trajectory must start with a prompt, got a written first token in {episode!r}")
+
+
+class Batch(NamedTuple):
+    """Sequences padded on the right; masks come from lengths and producers, never from a padding id.
+
+    `mask_NT` is True where the policy wrote the token; `attention_NT` is 1 up to each sequence's length.
+    """
+
+    rows: list[Row]
+    token_NT: Tensor
+    attention_NT: Tensor
+    position_NT: Tensor
+    mask_NT: Tensor
+    old_logp_NT: Tensor
+    advantage_N: Tensor
+
+
+def micro_batches(rows: Sequence[Row], *, tokens: int) -> list[list[Row]]:
+    """Sort by length, so that little is padded, and cut where the padded size would exceed `tokens`.
+
+    Every row is kept whole: one that is longer than `tokens` is a micro-batch of its own.
+    """
+    parts: list[list[Row]] = []
+    for row in sorted(rows, key=lambda row: -len(row.trajectory)):
+        if parts and (len(parts[-1]) + 1) * len(parts[-1][0].trajectory) <= tokens:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return parts
+
+
+def collate(rows: list[Row], *, device: torch.device) -> Batch:
+    """Lay rows into tensors, padded on the right to the longest."""
+    longest = max(len(row.trajectory) for row in rows)
+
+    def padded(field: str, dtype: torch.dtype) -> Tensor:
+        lists = [list(getattr(row.trajectory, field)) for row in rows]
+        return torch.tensor([one + [0] * (longest - len(one)) for one in lists], dtype=dtype, device=device)
+
+    position_NT = torch.arange(longest, device=device).expand(len(rows), longest)
+    length_N1 = torch.tensor([[len(row.trajectory)] for row in rows], device=device)
+    return Batch(
+        rows=rows,
+        token_NT=padded("token_T", torch.long),
+        attention_NT=(position_NT < length_N1).long(),
+        position_NT=position_NT,
+        mask_NT=padded("written_T", torch.bool),
+        old_logp_NT=padded("logp_T", torch.float32),
+        advantage_N=torch.tensor([row.advantage for row in rows], device=device),
+    )
+
+
+class Scorer:
+    """Scores written tokens under a causal model of transformers, with or without peft adapters.
+
+    Args:
+        model: called as model(input_ids=, attention_mask=, position_ids=, use_cache=False).logits
+        temperature: the temperature the tokens were sampled at.
+        device: where the model takes its ids.
+    """
+
+    def __init__(self, model: nn.Module, *, temperature: float, device: torch.device) -> None:
+        self._model = model
+        self._temperature = temperature
+        with torch.no_grad(), without_dropout(model):
+            self._split = _body_and_head(model, device=device)
+
+    def logps(self, batch: Batch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
+        """Return log-probability and entropy of every written token, each (N, T) and 0.0 elsewhere.
+
+        Args:
+            batch: the sequences.
+            entropy_gradient: whether the entropy is to be differentiated; it costs memory.
+        """
+        logp_MV = vocabulary_logps(self._trained_logits(batch), temperature=self._temperature)
+        logp_M = pick(logp_MV, batch.token_NT[batch.mask_NT])
+        entropy_M = entropy(logp_MV if entropy_gradient else logp_MV.detach())
+        zero_NT = torch.zeros(batch.mask_NT.shape, device=logp_M.device)
+        return zero_NT.masked_scatter(batch.mask_NT, logp_M), zero_NT.masked_scatter(batch.mask_NT, entropy_M)
+
+    def _trained_logits(self, batch: Batch) -> Tensor:
+        predicts_NT = batch.mask_NT[:, 1:]  # the position before a written token is the one that predicts it
+        inputs = {"input_ids": batch.token_NT, "attention_mask": batch.attention_NT, "position_ids": batch.position_NT}
+        if self._split is None:
+            logits_NTV: Tensor = self._model(**inputs, use_cache=False).logits
+            return logits_NTV[:, :-1][predicts_NT]
+        body, head = self._split
+        hidden_MD = body(**inputs, use_cache=False).last_hidden_state[:, :-1][predicts_NT]
+        logits_MV: Tensor = head(hidden_MD)
+        return logits_MV
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Put the model into evaluation mode for a while; gradients still flow."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _body_and_head(model: nn.Module, *, device: torch.device) -> tuple[Any, Any] | None:
+    """Split a model into hidden states and output layer; None unless the two give exactly the model's own logits.
+
+    Some models cap or scale their logits after the output layer, and the probe finds those.
+    """
+    inner: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    body, head = getattr(inner, "base_model", inner), getattr(inner, "get_output_embeddings", lambda: None)()
+    if body is inner or head is None:
+        return None
+    token_NT = torch.tensor([[0, 1]], device=device)
+    logits_NTV = model(input_ids=token_NT, use_cache=False).logits
+    same = torch.equal(head(body(input_ids=token_NT, use_cache=False).last_hidden_state), logits_NTV)
+    return (body, head) if same else None

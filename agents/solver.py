@@ -1,0 +1,52 @@
+"""The LLM solver: fetches skills for the question, searches, answers.
+
+Skills are fetched once per question, when its attempts open, so that all G of them see the same prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agents.base import Message, Policy
+from agents.llm import LLMAgent, Opening
+from agents.prompts import solver_messages
+from sesa_env.types import View
+from skill_memory.base import SkillMemory
+from skill_memory.render import render_skills
+from skill_memory.skill import Skill
+
+STOP = ("</search>", "</answer>")
+
+
+def make_solver(
+    policy: Policy, memory: SkillMemory, *, token_budget: int, max_new_tokens: int, temperature: float
+) -> LLMAgent:
+    """Return the agent that plays every solver seat with `policy`.
+
+    Args:
+        policy: writes the texts.
+        memory: where skills come from; `NoMemory` for none.
+        token_budget: most tokens of the block of skills in a prompt; the lowest-ranked skills are left out first.
+        max_new_tokens: most tokens per turn.
+        temperature: of the sampling; 0 is greedy.
+    """
+
+    def openings(views: Sequence[View]) -> list[Opening]:
+        views_of: dict[str, str] = {view.question: view.episode for view in views}
+        sources = [episode.rpartition("/")[0] for episode in views_of.values()]
+        found = memory.retrieve(list(views_of), exclude_source=sources)
+        opened = {
+            question: _opening(policy, question, skills, token_budget=token_budget, snapshot_id=memory.snapshot_id)
+            for question, skills in zip(views_of, found, strict=True)
+        }
+        return [opened[view.question] for view in views]
+
+    return LLMAgent(policy, openings, stop=STOP, max_new_tokens=max_new_tokens, temperature=temperature)
+
+
+def _opening(policy: Policy, question: str, skills: Sequence[Skill], *, token_budget: int, snapshot_id: str) -> Opening:
+    def fits(block: str) -> bool:
+        return len(policy.encode_chat([Message("user", block)])) <= token_budget
+
+    block, skill_ids = render_skills(skills, fits=fits)
+    return Opening(solver_messages(question, skills=block), skill_ids=skill_ids, snapshot_id=snapshot_id)

@@ -1,0 +1,155 @@
+"""Put a run's solver to given questions, with its memory on or off, and keep one row per question.
+
+    rows = evaluate(Path("runs/sesa"), questions, dataset="hotpotqa", memory_modes=("on", "off"))
+
+Greedy decoding, one attempt per question, the run's own rules and prompts.  The skill bank is a copy of the
+checkpoint's, so nothing an evaluation does can change the run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from agents.base import Agent
+from agents.checkpoint import MEMORY_FILE, latest_checkpoint, load_weights
+from agents.config import Settings, load_settings
+from agents.llm import LLMAgent
+from agents.policies.hf import LanguageModel
+from agents.rollout import play
+from agents.seats import adapter_of, load_model
+from agents.solver import make_solver
+from agents.tokens import TokenTrajectory
+from benchmarks.report import Row
+from benchmarks.train import CHECKPOINTS, SETTINGS_FILE
+from sesa_env.corpora import is_atlas
+from sesa_env.envs.world import open_retriever
+from sesa_env.errors import InvalidInput
+from sesa_env.game import Game
+from sesa_env.judge import ExactMatchJudge
+from sesa_env.registry import MEMORIES
+from sesa_env.retrieval.base import Retriever
+from sesa_env.rewards import containment, exact_match, f1
+from sesa_env.types import SOLVER, Question, Trajectory
+from skill_memory.base import SkillMemory
+from skill_memory.none import NoMemory
+
+MEMORY_MODES = ("on", "off")
+
+
+def evaluate(
+    run: Path,
+    questions: Sequence[Question],
+    *,
+    dataset: str,
+    memory_modes: Sequence[str],
+    corpus: str | None = None,
+    retriever: str | None = None,
+    index: str | None = None,
+    on_answers: Callable[[int], None] = lambda count: None,
+) -> list[Row]:
+    """Return a row for each question and memory mode.
+
+    Args:
+        run: a folder made by `benchmarks.train.train`.
+        questions: with different ids.
+        dataset: their name, for tables.
+        memory_modes: "on" shows the checkpoint's skills, "off" builds no memory at all.
+        corpus: what to search instead of the run's own corpus.
+        retriever: by what, instead of the run's own.
+        index: in which index; None takes the run's own, or for another corpus one in the user cache.
+        on_answers: called with the number of questions just finished, for progress bars.
+
+    Raises:
+        InvalidInput: a mode is unknown, or the run has no skills to show.
+        SesaError: the run, its model or its index cannot be opened.
+    """
+    for mode in memory_modes:
+        if mode not in MEMORY_MODES:
+            raise InvalidInput(f"memory must be of {MEMORY_MODES}, got {mode!r}")
+    settings = load_settings(run / SETTINGS_FILE)
+    place = latest_checkpoint(run / CHECKPOINTS)
+    own_corpus = corpus is None or corpus == settings.corpus
+    search = open_retriever(
+        corpus or settings.corpus,
+        retriever=retriever or settings.retriever,
+        index=index or (settings.index if own_corpus else None),
+    )
+    model = load_model(settings)
+    load_weights(place, model)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for mode in memory_modes:
+            with closing(_memory(settings, place, Path(scratch), mode=mode)) as memory:
+                solver = _solver(model, memory, settings)
+                for start in range(0, len(questions), settings.model.rollout_batch):
+                    batch = questions[start : start + settings.model.rollout_batch]
+                    attempts = attempt_all(batch, solver, search, settings)
+                    tokens = solver.drain()
+                    about: dict[str, object] = {"run": run.name, "method": settings.method, "memory": mode}
+                    about |= {"dataset": dataset, "fictional": is_atlas(corpus or settings.corpus)}
+                    about |= {"retrieval": search.fingerprint, "top_k": settings.game.top_k}
+                    rows += [
+                        _row(question, attempt, tokens.get(attempt.episode), **about)
+                        for question, attempt in zip(batch, attempts, strict=True)
+                    ]
+                    on_answers(len(batch))
+    return rows
+
+
+def attempt_all(
+    questions: Sequence[Question], solver: Agent, retriever: Retriever, settings: Settings
+) -> list[Trajectory]:
+    """Let any agent attempt each question once, side by side, and return the attempts in order."""
+    games = []
+    for question in questions:
+        game = Game(settings.game, judge=ExactMatchJudge(), id=question.id)
+        game.ask(question, attempts=1)
+        games.append(game)
+    return [round_.solvers[0] for round_ in play(games, {SOLVER: solver}, retriever)]
+
+
+def _memory(settings: Settings, place: Path, scratch: Path, *, mode: str) -> SkillMemory:
+    if mode == "off":
+        return NoMemory()
+    copy = scratch / MEMORY_FILE
+    shutil.copyfile(place / MEMORY_FILE, copy)
+    memory: SkillMemory = MEMORIES.make(settings.memory.kind, settings.memory, copy)
+    if not len(memory):
+        memory.close()
+        raise InvalidInput("memory cannot be 'on': this run has no skills; use --memory off")
+    return memory
+
+
+def _solver(model: LanguageModel, memory: SkillMemory, settings: Settings) -> LLMAgent:
+    return make_solver(
+        model.policy(adapter_of(SOLVER, settings), seed=settings.seed),
+        memory,
+        token_budget=settings.memory.token_budget,
+        max_new_tokens=settings.model.max_new_tokens,
+        temperature=0.0,
+    )
+
+
+def _row(question: Question, attempt: Trajectory, tokens: TokenTrajectory | None, **about: object) -> Row:
+    kinds = [turn.action.kind for turn in attempt.turns]
+    scored = attempt.usable
+    return Row(
+        **about,  # type: ignore[arg-type]
+        question_id=question.id,
+        answers=question.answers,
+        prediction=attempt.output,
+        em=exact_match(attempt.output, question.answers) if scored else None,
+        f1=f1(attempt.output, question.answers) if scored else None,
+        containment=containment(attempt.output, question.answers) if scored else None,
+        turns=len(kinds),
+        searches=kinds.count("search"),
+        invalid=kinds.count("invalid"),
+        end_reason=attempt.end_reason,
+        skill_ids=tokens.skill_ids if tokens else (),
+        prompt_tokens=tokens.prompt_length if tokens else 0,
+        completion_tokens=tokens.written_count if tokens else 0,
+    )

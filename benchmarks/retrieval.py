@@ -1,0 +1,300 @@
+"""How much of the evidence a search brings back: recall of the gold titles, back end beside back end.
+
+The bare question is the query, as in the published BM25 baselines: no model is in the way, so what is measured is the
+corpus, the analyser and the ranking.  Recall at k is the share of a question's gold titles among the titles of the
+first k passages, averaged over the questions.
+
+    runs = measure(corpus, [Path("hotpotqa.jsonl.gz")], indexes={"lucene": Path("lucene"), "bm25": Path("bm25")})
+    write_runs(runs, Path("retrieval.jsonl"))
+    rich.print(report(runs))
+
+What a run keeps is one count for each question, so back ends are compared question by question.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from benchmarks.statistics import Estimate, paired_difference, proportion
+from sesa_env.corpora.jsonl import Row
+from sesa_env.corpora.questions import read_questions
+from sesa_env.errors import CorpusError, InvalidInput, MissingDependency
+from sesa_env.retrieval.base import Retriever
+from sesa_env.retrieval.index import MANIFEST, Backend, build_index, open_index, read_manifest
+from sesa_env.types import Question
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+SCHEMA = 1
+KS = (3, 10)
+SEED = 0
+"""Seeds the bootstrap, so that a table is a function of its runs."""
+_WARM_UP = 200
+"""Searches before the clock starts."""
+
+
+class Found(NamedTuple):
+    """Of one question's `gold` titles, how many were among the first k passages, for each k of its run."""
+
+    question_id: str
+    gold: int
+    found: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One back end on one question file."""
+
+    dataset: str
+    backend: Backend
+    retriever: str
+    """Fingerprint of corpus, analyser and settings."""
+    libraries: dict[str, str]
+    passages: int
+    ks: tuple[int, ...]
+    index_seconds: float | None
+    """None when the index was there already."""
+    search_seconds: float
+    """For one call with every question, `max(ks)` passages each, after a warm-up."""
+    questions: tuple[Found, ...]
+
+    def recall(self, k: int) -> dict[str, float]:
+        """Return each question's share of gold titles among the first `k` passages."""
+        place = self.ks.index(k)
+        return {question.question_id: question.found[place] / question.gold for question in self.questions}
+
+    def complete(self, k: int) -> int:
+        """Return how many questions have every gold title among the first `k` passages."""
+        place = self.ks.index(k)
+        return sum(question.found[place] == question.gold for question in self.questions)
+
+
+def recall(retriever: Retriever, questions: Sequence[Question], *, ks: Sequence[int] = KS) -> list[Found]:
+    """Search for each question as it stands, and count its gold titles among the titles found.
+
+    Args:
+        retriever: what to search.
+        questions: questions with supporting titles.
+        ks: how many passages to look at.
+
+    Raises:
+        InvalidInput: there are no questions, one has no supporting titles, or `ks` is empty or has a number below 1.
+        SearchUnavailable: the back end failed.
+    """
+    if not questions or not ks:
+        raise InvalidInput(f"questions and ks must not be empty, got {len(questions)} questions and ks={ks!r}")
+    for question in questions:
+        if not question.supporting_titles:
+            raise InvalidInput(f"question {question.id!r} has no supporting titles, so its recall is not defined")
+    if min(ks) < 1:
+        raise InvalidInput(f"ks must be numbers from 1 up, got {ks!r}")
+    found = retriever.search([question.text for question in questions], max(ks))
+    return [
+        _found(question, [passage.title for passage in hits], ks)
+        for question, hits in zip(questions, found, strict=True)
+    ]
+
+
+def measure(
+    corpus: Path,
+    data: Sequence[Path],
+    *,
+    indexes: Mapping[Backend, Path],
+    ks: Sequence[int] = KS,
+    limit: int | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> list[Run]:
+    """Measure each back end on each question file.
+
+    Rows without supporting titles, and rows marked `gold_in_corpus: false`, are left out.
+
+    Args:
+        corpus: JSON-lines file of passages.
+        data: JSON-lines files of questions.
+        indexes: back ends and the folders of their indexes; one that is missing is built, and the time taken.
+        ks: how many passages to look at.
+        limit: most questions of each file.
+        progress: called while an index is built, with the back end and the number of passages done.
+
+    Raises:
+        InvalidInput: `ks` or `limit` breaks its rule.
+        CorpusError: a file is missing or malformed, or has no question to measure.
+        IndexMismatch: an index belongs to another corpus.
+        MissingDependency: a back end's package is not installed.
+        BackendUnavailable: there is no Java that fits.
+        SearchUnavailable: a back end failed.
+    """
+    sets = {_name(path): _measurable(path, limit) for path in data}
+    runs = []
+    for backend, folder in indexes.items():
+        seconds = _build_if_missing(corpus, folder, backend, progress)
+        retriever = open_index(folder, corpus=corpus)
+        runs += [_run(name, folder, retriever, questions, ks, seconds) for name, questions in sets.items()]
+        retriever.close()
+    return runs
+
+
+def write_runs(runs: Iterable[Run], path: Path) -> None:
+    """Write runs as JSON lines, all or none."""
+    lines = [json.dumps({"schema": SCHEMA, **asdict(run)}, sort_keys=True) + "\n" for run in runs]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text("".join(lines), encoding="utf-8")
+    os.replace(draft, path)
+
+
+def report(runs: Sequence[Run]) -> Group:
+    """Return what to print: recall and speed of each back end, and how the back ends differ question by question.
+
+    Raises:
+        InvalidInput: there are no runs, or they looked at different numbers of passages.
+        MissingDependency: rich is not installed.
+    """
+    if len({run.ks for run in runs}) != 1:
+        raise InvalidInput(f"runs of one table must share ks, got {[run.ks for run in runs]!r}")
+    tables = [recall_table(runs), difference_table(runs)]
+    from rich.console import Group
+
+    return Group(*(table for table in tables if table.row_count))
+
+
+def recall_table(runs: Sequence[Run]) -> Table:
+    """Lay out recall and speed, the back ends of one data set under each other.
+
+    Raises:
+        MissingDependency: rich is not installed.
+    """
+    ks = runs[0].ks
+    columns = ["data set", "back end", "n", *(f"recall\n@{k}" for k in ks), *(f"all@{k}\n[95 %]" for k in ks)]
+    table = _table("Gold titles found, per cent", [*columns, "queries\n/s", "index\ns"])
+    for run in sorted(runs, key=lambda run: run.dataset):
+        n = len(run.questions)
+        table.add_row(
+            run.dataset,
+            run.backend,
+            str(n),
+            *(_per_cent(sum(run.recall(k).values()) / n) for k in ks),
+            *(_estimate(proportion(run.complete(k), n)) for k in ks),
+            f"{n / run.search_seconds:,.0f}",
+            "-" if run.index_seconds is None else f"{run.index_seconds:.1f}",
+        )
+    table.caption = f"{runs[0].passages:,} passages; query: the bare question; all@k: every gold title found"
+    return table
+
+
+def difference_table(runs: Sequence[Run]) -> Table:
+    """Lay out the recall of one back end minus another's on the same questions; empty when no two can be compared.
+
+    Raises:
+        InvalidInput: two back ends were asked different questions of one data set.
+        MissingDependency: rich is not installed.
+    """
+    ks = runs[0].ks
+    columns = ["data set", "back ends", "n", *(f"recall@{k}\n[95 %]" for k in ks), *(f"won/lost\n@{k}" for k in ks)]
+    table = _table("Difference in recall, percentage points", columns)
+    for first, second in combinations(runs, 2):
+        if first.dataset != second.dataset:
+            continue
+        rng = np.random.default_rng(SEED)
+        differences = [paired_difference(first.recall(k), second.recall(k), rng=rng) for k in ks]
+        table.add_row(
+            first.dataset,
+            f"{first.backend} - {second.backend}",
+            str(len(first.questions)),
+            *(_estimate(difference.estimate, sign="+") for difference in differences),
+            *(f"{difference.better}/{difference.worse}" for difference in differences),
+        )
+    return table
+
+
+def _run(
+    name: str, folder: Path, retriever: Retriever, questions: list[Question], ks: Sequence[int], seconds: float | None
+) -> Run:
+    manifest = read_manifest(folder)
+    found = recall(retriever, questions, ks=ks)
+    texts = [question.text for question in questions]
+    retriever.search(texts[:_WARM_UP], max(ks))
+    return Run(
+        dataset=name,
+        backend=manifest.backend,
+        retriever=retriever.fingerprint,
+        libraries=manifest.libraries,
+        passages=manifest.passages,
+        ks=tuple(ks),
+        index_seconds=seconds,
+        search_seconds=_seconds(lambda: retriever.search(texts, max(ks))),
+        questions=tuple(found),
+    )
+
+
+def _found(question: Question, titles: Sequence[str], ks: Sequence[int]) -> Found:
+    gold = set(question.supporting_titles)
+    return Found(question.id, len(gold), tuple(len(gold.intersection(titles[:k])) for k in ks))
+
+
+def _measurable(path: Path, limit: int | None) -> list[Question]:
+    def has_gold(row: Row) -> bool:
+        return bool(row.get("supporting_titles")) and row.get("gold_in_corpus") is not False
+
+    questions = read_questions(path, limit=limit, keep=has_gold)
+    if not questions:
+        raise CorpusError(f"{path}: no question has supporting titles that are in the corpus")
+    return questions
+
+
+def _name(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def _build_if_missing(
+    corpus: Path, folder: Path, backend: Backend, progress: Callable[[str, int], None] | None
+) -> float | None:
+    if (folder / MANIFEST).exists():
+        return None
+
+    def tell(count: int) -> None:
+        if progress:
+            progress(backend, count)
+
+    return _seconds(lambda: build_index(corpus, folder, backend=backend, progress=tell))
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    try:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+    except ImportError as error:
+        raise MissingDependency("a table needs the extra `cli` (rich): pip install 'sesa-env[cli]'") from error
+    table = Table(title=title, box=SIMPLE_HEAD, show_edge=False, padding=0, caption_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(column.replace("[", r"\["), justify="left" if place < 2 else "right", vertical="bottom")
+    return table
+
+
+def _estimate(estimate: Estimate, sign: str = "") -> str:
+    value = _per_cent(estimate.value, sign)
+    if estimate.interval is None:
+        return f"{value}\n{estimate.why_none}"
+    low, high = (_per_cent(end, sign) for end in estimate.interval)
+    return f"{value}\n\\[{low}, {high}]"
+
+
+def _per_cent(share: float, sign: str = "") -> str:
+    return f"{100 * share:{sign}.1f}"

@@ -1,0 +1,174 @@
+"""Intervals for what the benchmarks report: a proportion, a mean, a difference paired by question.
+
+A single question, or questions that all came out alike, say nothing about their own spread.  They get no interval
+instead of one of width zero, which would read as certainty.
+
+    proportion(41, 120)                                            # Wilson
+    mean([0.5, 1.0, 0.0], rng=np.random.default_rng(0))            # bootstrap over questions
+    paired_difference(on, off, rng=np.random.default_rng(0))       # {question id: score} for each arm
+
+Several seeds are several runs: nothing here pools them, because attempts at the same question are not independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from sesa_env.errors import InvalidInput, MissingDependency
+
+RESAMPLES = 9_999
+"""Bootstrap resamples; at this many, the ends of a 95 % interval move by about 1 % of its width between seeds."""
+
+BATCH = 256
+"""Resamples drawn at once: 256 x 10,000 questions are 20 MB."""
+
+
+class Interval(NamedTuple):
+    """A confidence interval, both ends included."""
+
+    low: float
+    high: float
+
+
+class Estimate(NamedTuple):
+    """A number from `n` questions and its interval, or the reason in `why_none` for there being none."""
+
+    value: float
+    interval: Interval | None
+    n: int
+    why_none: str = ""
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether there is an interval and zero lies outside it."""
+        return self.interval is not None and not self.interval.low <= 0.0 <= self.interval.high
+
+
+class Difference(NamedTuple):
+    """How the first arm differs from the second on the same questions.
+
+    `estimate` is the mean of first minus second; `better` and `worse` count the questions on which the first arm
+    scored higher and lower.
+    """
+
+    estimate: Estimate
+    better: int
+    worse: int
+
+
+def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
+    """Return Wilson's score interval for a proportion.
+
+    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
+
+    Args:
+        successes: how many of `n` succeeded.
+        n: how many were tried, at least 1.
+        confidence: share of intervals that are meant to contain the truth, between 0 and 1.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+    """
+    _check_confidence(confidence)
+    if not 0 <= successes <= n or n < 1:
+        raise InvalidInput(f"successes and n must satisfy 0 <= successes <= n and n >= 1, got {successes!r} and {n!r}")
+    interval = _scipy_stats().binomtest(successes, n).proportion_ci(confidence_level=confidence, method="wilson")
+    return Interval(float(interval.low), float(interval.high))
+
+
+def proportion(successes: int, n: int, *, confidence: float = 0.95) -> Estimate:
+    """Return the share of successes with Wilson's interval; no interval for one trial.
+
+    Unlike the bootstrap, Wilson's interval is informative when all trials came out alike, so those keep theirs.
+
+    Raises:
+        InvalidInput: an argument breaks its rule (see `wilson`).
+    """
+    interval = wilson(successes, n, confidence=confidence)
+    if n == 1:
+        return Estimate(float(successes), None, 1, why_none="n=1")
+    return Estimate(successes / n, interval, n)
+
+
+def mean(values: Sequence[float], *, rng: np.random.Generator, confidence: float = 0.95) -> Estimate:
+    """Return the mean with a percentile bootstrap interval over the values.
+
+    One value, or values that are all equal, have no interval: every resample would give the same mean.  Below about
+    50 values the interval is too narrow: at 20, simulated 95 % intervals held the truth 88 to 92 times in 100.
+    Source: B. Efron and R. Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13.
+
+    Args:
+        values: one number per question.
+        rng: where the resamples come from; the same state gives the same interval.
+        confidence: share of intervals that are meant to contain the truth, between 0 and 1.
+
+    Raises:
+        InvalidInput: no values, a value that is not finite, or a confidence outside (0, 1).
+    """
+    _check_confidence(confidence)
+    value_Q = np.asarray(values, dtype=np.float64)
+    if value_Q.ndim != 1 or value_Q.size == 0 or not np.isfinite(value_Q).all():
+        raise InvalidInput(f"values must be a non-empty flat sequence of finite numbers, got {values!r}")
+    n = value_Q.size
+    if (value_Q == value_Q[0]).all():
+        return Estimate(float(value_Q[0]), None, n, why_none="n=1" if n == 1 else "all alike")
+    return Estimate(math.fsum(value_Q) / n, _bootstrap(value_Q, rng=rng, confidence=confidence), n)
+
+
+def paired_difference(
+    first: Mapping[str, float], second: Mapping[str, float], *, rng: np.random.Generator, confidence: float = 0.95
+) -> Difference:
+    """Compare two arms question by question: mean of first minus second, with a bootstrap interval over questions.
+
+    Args:
+        first: score by question id, such as the arm with the memory on.
+        second: score by question id, over the same questions.
+        rng: where the resamples come from; the same state gives the same interval.
+        confidence: share of intervals that are meant to contain the truth, between 0 and 1.
+
+    Raises:
+        InvalidInput: the arms answered different questions, or `mean` refuses the differences.
+    """
+    if unpaired := sorted(first.keys() ^ second.keys()):
+        raise InvalidInput(
+            f"first and second must score the same questions, got {len(unpaired)} in one arm only, as {unpaired[0]!r}"
+        )
+    differences = [first[question] - second[question] for question in sorted(first)]
+    return Difference(
+        mean(differences, rng=rng, confidence=confidence),
+        better=sum(difference > 0 for difference in differences),
+        worse=sum(difference < 0 for difference in differences),
+    )
+
+
+def _bootstrap(value_Q: np.ndarray, *, rng: np.random.Generator, confidence: float) -> Interval:
+    result = _scipy_stats().bootstrap(
+        (value_Q,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        batch=BATCH,
+        confidence_level=confidence,
+        method="percentile",
+        rng=rng,
+    )
+    return Interval(float(result.confidence_interval.low), float(result.confidence_interval.high))
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0.0 < confidence < 1.0:
+        raise InvalidInput(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
+
+
+def _scipy_stats() -> ModuleType:
+    try:
+        import scipy.stats
+    except ImportError as error:
+        raise MissingDependency(
+            "benchmarks.statistics needs the extra `cli` (scipy): pip install 'sesa-env[cli]'"
+        ) from error
+    return scipy.stats

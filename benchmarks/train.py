@@ -1,0 +1,171 @@
+"""One training run, as a folder that says everything about itself.
+
+    train(resolve(method("sesa"), ["steps=4"]), Path("runs/sesa"))
+    train(None, Path("runs/sesa"), resume=True)      # goes on from its last checkpoint
+
+    settings.yaml      what was resolved              manifest.json   versions, corpus, index, commit
+    events.jsonl       one line of figures per step   rounds.jsonl    every round: questions, attempts, skills, rewards
+    timings.jsonl      seconds per step               tensorboard/    the figures as curves
+    bank.sqlite        the live skill memory          checkpoints/    weights, optimisers, memory, random streams
+
+Nothing is written before the corpus, the index and the model have been opened.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agents.checkpoint import MEMORY_FILE, latest_checkpoint, load_checkpoint, save_checkpoint
+from agents.config import Settings, load_settings, save_settings
+from agents.prompts import PROMPT_VERSION
+from agents.seats import load_model, make_seats
+from agents.selfplay import SelfPlay, StepReport
+from benchmarks.manifest import make_manifest, write_manifest
+from sesa_env.corpora import fingerprint
+from sesa_env.envs.world import load_targets, open_retriever
+from sesa_env.errors import InvalidInput
+from sesa_env.judge import ExactMatchJudge
+from sesa_env.registry import MEMORIES
+from sesa_env.types import Round, Target
+from skill_memory import SkillMemory, restore
+
+SETTINGS_FILE, EVENTS_FILE, ROUNDS_FILE, TIMINGS_FILE = "settings.yaml", "events.jsonl", "rounds.jsonl", "timings.jsonl"
+BANK_FILE, CHECKPOINTS = "bank.sqlite", "checkpoints"
+
+
+def train(
+    settings: Settings | None,
+    out: Path,
+    *,
+    resume: bool = False,
+    on_tick: Callable[[], None] = lambda: None,
+    on_step: Callable[[StepReport], None] = lambda report: None,
+) -> Path:
+    """Run self-play and return the run's folder.
+
+    Args:
+        settings: what to run; None to read them from the folder, when resuming.
+        out: the run's folder, new or empty unless resuming.
+        resume: go on from the folder's last checkpoint.
+        on_tick: called after every turn of all seats.
+        on_step: called with each step's report.
+
+    Raises:
+        InvalidInput: the folder is in use, or there is nothing to resume.
+        SesaError: the corpus, index, model or memory cannot be opened; nothing was written.
+    """
+    if settings is None:
+        settings = load_settings(out / SETTINGS_FILE)
+    if not resume and out.exists() and any(out.iterdir()):
+        raise InvalidInput(f"out must be a new or empty folder, got {str(out)!r}; --resume goes on with a run")
+    place = latest_checkpoint(out / CHECKPOINTS) if resume else None
+    make = MEMORIES.get(settings.memory.kind)
+    retriever = open_retriever(settings.corpus, retriever=settings.retriever, index=settings.index)
+    targets = load_targets(settings.corpus)
+    model = load_model(settings)
+    out.mkdir(parents=True, exist_ok=True)
+    if place is not None:
+        restore(place / MEMORY_FILE, out / BANK_FILE)
+    memory: SkillMemory = make(settings.memory, out / BANK_FILE)
+    with closing(memory):
+        seats = make_seats(model, memory, settings)
+        done = load_checkpoint(place, model=model, seats=seats) if place is not None else 0
+        if place is None:
+            save_settings(settings, out / SETTINGS_FILE)
+            about = make_manifest(
+                settings={**asdict(settings), "prompts": PROMPT_VERSION},
+                seeds=[settings.seed],
+                corpus=fingerprint(settings.corpus),
+                index=retriever.fingerprint,
+            )
+            write_manifest(about, out / "manifest.json")
+        play = SelfPlay(
+            settings,
+            retriever=retriever,
+            draw_targets=lambda step: draw_targets(targets, settings, step),
+            memory=memory,
+            judge=ExactMatchJudge(),
+            **seats,
+            on_tick=on_tick,
+        )
+        with _Log(out, done=done) as log:
+            for step in range(done + 1, settings.steps + 1):
+                started = time.monotonic()
+                report = play.step(step)
+                log.write(report, seconds=time.monotonic() - started)
+                if step % settings.checkpoint_every == 0 or step == settings.steps:
+                    save_checkpoint(out / CHECKPOINTS, step=step, model=model, seats=seats, memory=memory)
+                on_step(report)
+        if settings.steps == 0:
+            save_checkpoint(out / CHECKPOINTS, step=0, model=model, seats=seats, memory=memory)
+    return out
+
+
+def draw_targets(targets: Sequence[Target], settings: Settings, step: int) -> list[Target]:
+    """Return the targets of a step, a function of the run's seed and the step's number: a resumed run agrees."""
+    rng = np.random.default_rng([settings.seed, step])
+    chosen = rng.choice(len(targets), size=settings.rounds, replace=settings.rounds > len(targets))
+    return [targets[index] for index in chosen]
+
+
+class _Log:
+    """The run's append-only files; on resume, what came after the checkpoint is cut off first."""
+
+    def __init__(self, out: Path, *, done: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._stack = ExitStack()
+        self._files = {}
+        for name in (EVENTS_FILE, ROUNDS_FILE, TIMINGS_FILE):
+            _keep_steps(out / name, done)
+            self._files[name] = self._stack.enter_context((out / name).open("a", buffering=1, encoding="utf-8"))
+        self._board = self._stack.enter_context(closing(SummaryWriter(str(out / "tensorboard"), purge_step=done + 1)))
+
+    def __enter__(self) -> _Log:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._stack.close()
+
+    def write(self, report: StepReport, *, seconds: float) -> None:
+        """Append one step."""
+        event: dict[str, Any] = {"step": report.step, **report.numbers}
+        if report.consolidation is not None:
+            event["consolidation"] = asdict(report.consolidation)
+        self._append(EVENTS_FILE, event)
+        for round_ in report.rounds:
+            self._append(ROUNDS_FILE, {"step": report.step, **_describe_round(round_, report)})
+        self._append(TIMINGS_FILE, {"step": report.step, "seconds": round(seconds, 3)})
+        for name, value in {**report.numbers, "seconds": seconds}.items():
+            self._board.add_scalar(name, value, report.step)
+
+    def _append(self, name: str, record: dict[str, Any]) -> None:
+        self._files[name].write(json.dumps(record, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def _keep_steps(path: Path, done: int) -> None:
+    """Drop lines of steps after `done`, and a last line that a killed process left unfinished."""
+    if not path.exists():
+        return
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    kept = [line for line in lines if json.loads(line)["step"] <= done]
+    path.write_text("".join(kept), encoding="utf-8")
+
+
+def _describe_round(round_: Round, report: StepReport) -> dict[str, Any]:
+    """Return a round as JSON, each attempt with the skills its prompt showed."""
+    record = asdict(round_)
+    for attempt in filter(None, [record["challenger"], *record["solvers"]]):
+        tokens = report.tokens.get(attempt["episode"])
+        attempt["skill_ids"] = list(tokens.skill_ids) if tokens else []
+        for turn in attempt["turns"]:
+            turn["passages"] = [passage["title"] for passage in turn["passages"]]
+    return record

@@ -1,0 +1,1 @@
+"""The Gymnasium faces of the game."""

@@ -1,0 +1,86 @@
+"""SESA-Search-v0: a whole round as one Gymnasium environment, a challenger first and then each solver in turn.
+
+    env = gymnasium.make("SESA-Search-v0", settings={"attempts": 3})
+    observation, info = env.reset(seed=0)                       # challenger_0 sees its target
+    observation, reward, terminated, truncated, info = env.step("<search>...</search>")
+
+`observation["role"]` says whose policy is to act next; the reward is that of the seat that has just acted.  A
+challenger's reward is known only when the last solver is done, and then stands in `info["rewards"]` with all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from gymnasium.spaces import Discrete, Space
+
+from sesa_env.envs.base import MAX_ACTION_CHARS, Observation, RoundEnv, observation_chars, transcript_chars
+from sesa_env.envs.world import load_targets
+from sesa_env.errors import InvalidInput
+from sesa_env.game import Game
+from sesa_env.spaces import UnicodeText
+from sesa_env.types import CHALLENGER, Target, View
+
+MAX_HOPS = 15
+ROLES = ("challenger", "solver")
+"""Index in this tuple is `observation["role"]`."""
+
+
+class SearchEnv(RoundEnv):
+    """Both roles of a round, one seat at a time; every argument can be written as JSON.
+
+    The observation has `role` (0 challenger, 1 solver), `seat` (0 the challenger, i the solver i - 1), `turns_left`,
+    `hops` and `target` (for the challenger), `question` (for a solver), `observation` (what the seat's last turn
+    brought) and `transcript` (all its turns).  The action is the text that the policy wrote.
+
+    `reset(options={"target": {"answer": ..., "hops": ..., "aliases": [...]}})` sets the target; otherwise it is drawn
+    from the corpus.  The round always terminates and is never truncated: to run out of turns is part of the game.
+
+    Info tells of the turn just taken: `seat`, `role`, `phase`, `action`, `reason`, `end_reason`, `usable`; on the last
+    step also `rewards` (by seat), `solve_rate` (None without one) and `rejection`.
+
+    Args, Raises:
+        see `sesa_env.envs.base.RoundEnv`.
+    """
+
+    _option_names: ClassVar[tuple[str, ...]] = ("target",)
+
+    def _spaces(self) -> dict[str, Space[Any]]:
+        settings = self.settings
+        return {
+            "role": Discrete(len(ROLES)),
+            "seat": Discrete(settings.attempts + 1),
+            "turns_left": Discrete(max(settings.solver_turns, settings.challenger_turns) + 1),
+            "hops": Discrete(MAX_HOPS + 1),
+            "question": UnicodeText(MAX_ACTION_CHARS),
+            "target": UnicodeText(MAX_ACTION_CHARS),
+            "observation": UnicodeText(observation_chars(settings)),
+            "transcript": UnicodeText(transcript_chars(settings)),
+        }
+
+    def _begin(self, game: Game, options: Mapping[str, Any]) -> None:
+        game.pose(_target(options["target"]) if "target" in options else self._draw())
+
+    def _draw(self) -> Target:
+        targets = load_targets(self._corpus)
+        return targets[int(self.np_random.integers(len(targets)))]
+
+    def _observe(self, view: View) -> Observation:
+        return {
+            "role": ROLES.index(view.role),
+            "seat": 0 if view.role == CHALLENGER else int(view.seat.rpartition("_")[2]) + 1,
+            "turns_left": view.turns_left,
+            "hops": view.hops,
+            "question": view.question,
+            "target": view.target,
+            "observation": view.observation,
+            "transcript": view.transcript,
+        }
+
+
+def _target(option: Any) -> Target:
+    known = {"answer", "hops", "aliases"}
+    if not isinstance(option, Mapping) or not {"answer"} <= set(option) <= known:
+        raise InvalidInput(f"the option 'target' must be a mapping with 'answer', 'hops' and 'aliases', got {option!r}")
+    return Target(option["answer"], hops=option.get("hops", 1), aliases=tuple(option.get("aliases", ())))

@@ -1,0 +1,411 @@
+"""The rules of one round: pose -> check -> solve -> settle.
+
+A challenger searches and poses a question about its target, the validators check it, G solvers attempt it
+independently, and all are paid.  The rules know seats, texts and passages; they know no Gymnasium, no model and no
+retriever, so every face of the environment wraps this one state machine and repeats none of it.
+
+    game = Game(GameSettings(attempts=5), judge=ExactMatchJudge())
+    game.pose(Target("Oslo", hops=1))
+    while game.phase != "settled":
+        advance([Move(game, seat, agent(game.view(seat))) for seat in game.active], retriever)
+    game.result.rewards
+
+A failure of the search tool is never an observation and never a wrong answer: the attempt ends and is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from sesa_env.attempt import Attempt, correction
+from sesa_env.errors import InvalidInput, OutOfTurn, SearchUnavailable, SesaError, SettingsError
+from sesa_env.judge import Judge
+from sesa_env.registry import CHALLENGER_REWARDS, VALIDATORS
+from sesa_env.retrieval.base import Retriever
+from sesa_env.text import neutralise, read_action, render_passages
+from sesa_env.types import (
+    CHALLENGER,
+    SOLVER,
+    EndReason,
+    Passage,
+    Question,
+    Round,
+    Target,
+    Trajectory,
+    Turn,
+    View,
+)
+from sesa_env.validators import Proposal, check
+
+CHALLENGER_SEAT = f"{CHALLENGER}_0"
+MIN_ATTEMPTS = 2  # with one attempt the solve rate is 0 or 1, and no question is ever at the frontier
+
+Phase = Literal["idle", "pose", "solve", "settled"]
+
+
+@dataclass(frozen=True, slots=True)
+class GameSettings:
+    """One field per rule of the round.
+
+    Raises:
+        InvalidInput: a value is out of range.
+        UnknownName: the challenger reward or a validator is not registered.
+    """
+
+    attempts: int = 5
+    """G: how many solvers attempt each question; at least 2."""
+    solver_turns: int = 5
+    """Turns of a solver; a search at the last one is not executed, so this is four searches and an answer."""
+    challenger_turns: int = 5
+    max_invalid: int = 2
+    """Turns without a valid action that a seat may have in all; the next one ends its attempt."""
+    top_k: int = 3
+    """Passages per search."""
+    passage_chars: int = 400
+    """Characters of each passage that a policy is shown."""
+    challenger_reward: str = "frontier"
+    """Name in `CHALLENGER_REWARDS`."""
+    penalty: float = 0.5
+    """Lambda: what a question costs its challenger that is solved always or never."""
+    low: float = 0.0
+    high: float = 1.0
+    invalid_reward: float | None = None
+    """What a refused proposal earns; None is `-penalty`."""
+    validators: tuple[str, ...] = ("format", "length", "leak", "information", "searches", "repeated_query")
+    """Names in `VALIDATORS`, in the order in which they run."""
+    min_searches: int = 1
+    min_question_words: int = 5
+    max_question_chars: int = 1000
+
+    def __post_init__(self) -> None:
+        _at_least(MIN_ATTEMPTS, attempts=self.attempts)
+        _at_least(1, solver_turns=self.solver_turns, challenger_turns=self.challenger_turns, top_k=self.top_k)
+        _at_least(1, passage_chars=self.passage_chars, max_question_chars=self.max_question_chars)
+        _at_least(0, max_invalid=self.max_invalid, min_searches=self.min_searches)
+        _at_least(0, min_question_words=self.min_question_words)
+        _finite(penalty=self.penalty, low=self.low, high=self.high, invalid_reward=self.invalid_reward or 0.0)
+        if self.penalty < 0.0:
+            raise InvalidInput(f"penalty must be at least 0, got {self.penalty!r}")
+        if not isinstance(self.validators, tuple):
+            raise InvalidInput(f"validators must be a tuple of names, got {self.validators!r}")
+        CHALLENGER_REWARDS.get(self.challenger_reward)
+        for name in self.validators:
+            VALIDATORS.get(name)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> GameSettings:
+        """Return the settings with these fields changed, as they come from JSON or YAML.
+
+        Raises:
+            SettingsError: a key is not a field; the message lists the fields.
+        """
+        known = [item.name for item in fields(cls)]
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise SettingsError(f"unknown game settings {unknown}; known: {', '.join(known)}")
+        changed = dict(values)
+        if isinstance(changed.get("validators"), list):
+            changed["validators"] = tuple(changed["validators"])
+        return cls(**changed)
+
+    @property
+    def rejection_reward(self) -> float:
+        """What a refused proposal earns its challenger."""
+        return 0.0 - self.penalty if self.invalid_reward is None else self.invalid_reward
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The text that one seat of one game plays."""
+
+    game: Game
+    seat: str
+    text: str
+
+
+def advance(moves: Sequence[Move], retriever: Retriever) -> None:
+    """Play moves of any number of games, with all their searches in one call of the retriever.
+
+    When the retriever reports `SearchUnavailable`, every attempt that was waiting for it fails (see `Game.fail`); any
+    other exception is a bug and propagates.
+
+    Raises:
+        OutOfTurn: a seat may not act now.
+        InvalidInput: the retriever did not return one list of passages per query.
+    """
+    waiting: dict[int, list[tuple[Move, str]]] = defaultdict(list)
+    for move in moves:
+        query = move.game.submit(move.seat, move.text)
+        if query is not None:
+            waiting[move.game.settings.top_k].append((move, query))
+    for top_k, searches in waiting.items():
+        _search(searches, retriever, top_k=top_k)
+
+
+def _search(searches: Sequence[tuple[Move, str]], retriever: Retriever, *, top_k: int) -> None:
+    try:
+        found = retriever.search([query for _, query in searches], top_k)
+    except SearchUnavailable as error:
+        for move, _ in searches:
+            move.game.fail(move.seat, error)
+        return
+    if len(found) != len(searches):
+        raise InvalidInput(f"the retriever must return one list for each of {len(searches)} queries, got {len(found)}")
+    for (move, _), passages in zip(searches, found, strict=True):
+        move.game.deliver(move.seat, passages)
+
+
+class Game:
+    """One round, played by submitting texts for seats until the phase is "settled".
+
+    Args:
+        settings: the rules.
+        judge: scores the answers.
+        id: name of the round; its question and episodes are named after it, so give games that are played side by
+            side different ones.
+    """
+
+    def __init__(self, settings: GameSettings, *, judge: Judge, id: str = "round") -> None:
+        self.settings = settings
+        self.id = id
+        self._judge = judge
+        self._phase: Phase = "idle"
+        self._target: Target | None = None
+        self._question: Question | None = None
+        self._rejection = ""
+        self._solve_rate: float | None = None
+        self._attempts: dict[str, Attempt] = {}
+
+    def pose(self, target: Target) -> None:
+        """Begin a whole round: the challenger is to pose a question about `target`."""
+        self._require_idle()
+        self._target = target
+        self._phase = "pose"
+        self._seat(CHALLENGER_SEAT, turns=self.settings.challenger_turns)
+
+    def ask(self, question: Question, *, attempts: int | None = None) -> None:
+        """Begin with a given question and no challenger; `attempts` is the settings' number unless given."""
+        self._require_idle()
+        number = self.settings.attempts if attempts is None else attempts
+        _at_least(1, attempts=number)
+        self._open_solve(question, attempts=number)
+
+    @property
+    def phase(self) -> Phase:
+        """Where the round is: "idle", "pose", "solve" or "settled"."""
+        return self._phase
+
+    @property
+    def seats(self) -> tuple[str, ...]:
+        """All seats that have been taken so far: the challenger's, and from the solve phase on the solvers'."""
+        return tuple(self._attempts)
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The seats that may act now; one that waits for its search is not among them."""
+        return tuple(seat for seat, attempt in self._attempts.items() if attempt.may_act)
+
+    def view(self, seat: str) -> View:
+        """Return all that the seat may see; a solver's view is made from the question's text and its own turns only.
+
+        Raises:
+            InvalidInput: there is no such seat (yet).
+        """
+        attempt = self._attempt(seat)
+        common = View(
+            episode=attempt.episode,
+            role=attempt.role,
+            seat=seat,
+            turn=len(attempt.turns),
+            turns_left=attempt.turns_left,
+            observation=attempt.turns[-1].observation if attempt.turns else "",
+            transcript=attempt.transcript,
+        )
+        if attempt.role == SOLVER:
+            return replace(common, question=neutralise(self._question.text if self._question else ""))
+        target = self._target
+        return replace(common, target=neutralise(target.answer), hops=target.hops) if target else common
+
+    def submit(self, seat: str, text: str) -> str | None:
+        """Take the seat's turn with the text that its policy wrote.
+
+        Returns:
+            The query when the turn is a search, and `deliver` or `fail` must follow for this seat; else None.
+
+        Raises:
+            OutOfTurn: the seat may not act now.
+            InvalidInput: there is no such seat, or `text` is not a string.
+        """
+        attempt = self._attempt(seat)
+        if not attempt.may_act:
+            raise OutOfTurn(f"{seat} may not act in phase {self._phase!r}: {attempt.status}")
+        action = read_action(text, role=attempt.role)
+        if action.kind == "search" and attempt.turns_left > 1:
+            attempt.pending = Turn(text, action)
+            return action.text
+        if action.kind == "search":  # its result would never be read
+            self._end(attempt, Turn(text, replace(action, reason="turn_limit")), "turn_limit")
+        elif action.kind == "invalid":
+            self._take_invalid(attempt, Turn(text, action))
+        else:
+            self._end(attempt, Turn(text, action), "posed" if action.kind == "question" else "answered")
+        return None
+
+    def deliver(self, seat: str, passages: Sequence[Passage]) -> None:
+        """Hand the passages found to the seat whose search is pending; none is a result too.
+
+        Raises:
+            OutOfTurn: the seat waits for no search.
+        """
+        attempt, turn = self._waiting(seat)
+        rendered = render_passages(passages, max_chars=self.settings.passage_chars)
+        observation = f"\n<information>{rendered}</information>\n\n"
+        attempt.turns.append(replace(turn, observation=observation, passages=tuple(passages)))
+        attempt.pending = None
+
+    def fail(self, seat: str, error: SesaError) -> None:
+        """End the attempt whose search is pending because the infrastructure failed.
+
+        The attempt is unusable: it is not scored, not part of the solve rate, and nothing is observed.  A challenger
+        that fails voids the round.
+
+        Raises:
+            OutOfTurn: the seat waits for no search.
+            InvalidInput: `error` is not one of ours; a bug must not pass for an outage.
+        """
+        attempt, turn = self._waiting(seat)
+        if not isinstance(error, SesaError):
+            raise InvalidInput(f"error must be a SesaError, got {error!r}")
+        attempt.pending = None
+        attempt.close(turn, "search_unavailable", score=None)
+        self._move_on()
+
+    def trajectory(self, seat: str) -> Trajectory:
+        """Return what the seat has done so far, and its reward once that is known."""
+        return self._attempt(seat).trajectory
+
+    @property
+    def result(self) -> Round:
+        """The settled round.
+
+        Raises:
+            OutOfTurn: the round is not settled yet.
+        """
+        if self._phase != "settled":
+            raise OutOfTurn(f"round {self.id!r} is not settled yet, its phase is {self._phase!r}")
+        challenger = self._attempts.get(CHALLENGER_SEAT)
+        return Round(
+            id=self.id,
+            target=self._target,
+            question=self._question,
+            rejection=self._rejection,
+            challenger=challenger.trajectory if challenger else None,
+            solvers=tuple(attempt.trajectory for attempt in self._solvers),
+            solve_rate=self._solve_rate,
+            rewards={seat: attempt.reward for seat, attempt in self._attempts.items() if attempt.usable},
+        )
+
+    @property
+    def _solvers(self) -> list[Attempt]:
+        return [attempt for attempt in self._attempts.values() if attempt.role == SOLVER]
+
+    def _require_idle(self) -> None:
+        if self._phase != "idle":
+            raise OutOfTurn(f"round {self.id!r} has begun already, its phase is {self._phase!r}; make a new Game")
+
+    def _seat(self, seat: str, *, turns: int) -> None:
+        self._attempts[seat] = Attempt(episode=f"{self.id}/{seat}", seat=seat, turns_allowed=turns)
+
+    def _attempt(self, seat: str) -> Attempt:
+        if seat not in self._attempts:
+            raise InvalidInput(f"seat must be one of {list(self._attempts)} in phase {self._phase!r}, got {seat!r}")
+        return self._attempts[seat]
+
+    def _waiting(self, seat: str) -> tuple[Attempt, Turn]:
+        attempt = self._attempt(seat)
+        if attempt.pending is None:
+            raise OutOfTurn(f"{seat} is not waiting for a search: {attempt.status}")
+        return attempt, attempt.pending
+
+    def _take_invalid(self, attempt: Attempt, turn: Turn) -> None:
+        if attempt.invalid_turns + 1 > self.settings.max_invalid:
+            self._end(attempt, turn, "invalid_actions")
+        elif attempt.turns_left == 1:
+            self._end(attempt, turn, "turn_limit")
+        else:
+            attempt.turns.append(replace(turn, observation=correction(turn.action, role=attempt.role)))
+
+    def _end(self, attempt: Attempt, turn: Turn, reason: EndReason) -> None:
+        """Close the attempt with its last turn and go on; the judge comes first, since it may raise."""
+        score: float | None = 0.0
+        if attempt.role == SOLVER and self._question:
+            score = self._judge.judge(self._question, turn.action.text if reason == "answered" else None)
+        _finite(score=score or 0.0)
+        attempt.close(turn, reason, score=score)
+        self._move_on()
+
+    def _move_on(self) -> None:
+        if any(not attempt.end_reason for attempt in self._attempts.values()):
+            return
+        if self._phase == "pose" and self._target:
+            self._check(self._attempts[CHALLENGER_SEAT], self._target)
+        else:
+            self._settle()
+
+    def _check(self, challenger: Attempt, target: Target) -> None:
+        self._rejection = self._refusal(challenger, target)
+        if self._rejection:
+            self._settle()
+            return
+        text = neutralise(challenger.output or "")
+        self._open_solve(
+            Question(id=self.id, text=text, answers=(target.answer, *target.aliases), hops=target.hops),
+            attempts=self.settings.attempts,
+        )
+
+    def _refusal(self, challenger: Attempt, target: Target) -> str:
+        if not challenger.usable:
+            return "search_unavailable"
+        if challenger.output is None:
+            return "format"
+        return check(Proposal(target, challenger.trajectory, challenger.output), self.settings)
+
+    def _open_solve(self, question: Question, *, attempts: int) -> None:
+        self._question = question
+        self._phase = "solve"
+        for number in range(attempts):
+            self._seat(f"{SOLVER}_{number}", turns=self.settings.solver_turns)
+
+    def _settle(self) -> None:
+        scored = [attempt for attempt in self._solvers if attempt.usable]
+        if scored:
+            self._solve_rate = sum(attempt.reward > 0 for attempt in scored) / len(scored)
+        challenger = self._attempts.get(CHALLENGER_SEAT)
+        if challenger and challenger.usable:
+            self._pay(challenger, scored=len(scored))
+        self._phase = "settled"
+
+    def _pay(self, challenger: Attempt, *, scored: int) -> None:
+        if self._rejection:
+            challenger.reward = self.settings.rejection_reward
+        elif self._solve_rate is None or scored < MIN_ATTEMPTS:  # what is left says nothing about the question
+            challenger.usable = False
+        else:
+            reward = CHALLENGER_REWARDS.get(self.settings.challenger_reward)
+            challenger.reward = float(reward(self._solve_rate, self.settings))
+
+
+def _at_least(minimum: int, **values: int) -> None:
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise InvalidInput(f"{name} must be a whole number, at least {minimum}, got {value!r}")
+
+
+def _finite(**values: float) -> None:
+    for name, value in values.items():
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise InvalidInput(f"{name} must be a finite number, got {value!r}")

@@ -1,0 +1,83 @@
+"""Names for interchangeable parts: the whole plug-in surface, on one page.
+
+    from sesa_env.registry import RETRIEVERS
+    RETRIEVERS.register("mine", MyRetriever)
+    retriever = RETRIEVERS.make("mine", path="...")
+
+A built-in is registered by a dotted path and imported when it is first made, so naming a part never loads torch or
+starts Java.  A third party's part is found through the entry-point group in the registry's column below:
+
+    RETRIEVERS          sesa_env.retrievers          (corpus=..., ...)      -> sesa_env.retrieval.base.Retriever
+    VALIDATORS          sesa_env.validators          (proposal, settings)   -> reason it is refused, or ""
+    CHALLENGER_REWARDS  sesa_env.challenger_rewards  (solve_rate, settings) -> float
+    MEMORIES            sesa_env.memories            (settings, path)       -> skill_memory.base.SkillMemory
+    ENCODERS            sesa_env.encoders            ()                     -> skill_memory.encode.Encoder
+    POLICIES            sesa_env.policies            ()                     -> folder of a transformers model
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from sesa_env.errors import DuplicateName, UnknownName
+
+
+class Registry:
+    """A table from names to makers; unknown and doubled names raise, and the error lists what exists.
+
+    Args:
+        kind: what the parts are, for messages ("retriever").
+        group: entry-point group in which other distributions declare parts of this kind.
+    """
+
+    def __init__(self, kind: str, *, group: str) -> None:
+        self.kind = kind
+        self.group = group
+        self._makers: dict[str, Callable[..., Any] | str] = {}
+
+    def register(self, name: str, maker: Callable[..., Any] | str) -> None:
+        """Add a part: a callable, or "module:attribute" to be imported on first use.
+
+        Raises:
+            DuplicateName: the name is taken.
+        """
+        if name in self._makers:
+            raise DuplicateName(f"{self.kind} {name!r} is already registered")
+        self._makers[name] = maker
+
+    def names(self) -> list[str]:
+        """Every known name, built in or installed by another distribution, in alphabetical order."""
+        return sorted({*self._makers, *(point.name for point in entry_points(group=self.group))})
+
+    def get(self, name: str) -> Callable[..., Any]:
+        """Return the part of that name.
+
+        Raises:
+            UnknownName: no such part; the message lists the known ones.
+        """
+        maker = self._makers.get(name)
+        if isinstance(maker, str):
+            module, _, attribute = maker.partition(":")
+            maker = self._makers[name] = getattr(importlib.import_module(module), attribute)
+        if maker is not None:
+            return maker
+        for point in entry_points(group=self.group, name=name):
+            loaded: Callable[..., Any] = point.load()
+            self._makers[name] = loaded
+            return loaded
+        raise UnknownName(f"no {self.kind} named {name!r}; known: {', '.join(self.names())}")
+
+    def make(self, name: str, *args: Any, **options: Any) -> Any:
+        """Call the part of that name with the given arguments."""
+        return self.get(name)(*args, **options)
+
+
+RETRIEVERS = Registry("retriever", group="sesa_env.retrievers")
+VALIDATORS = Registry("validator", group="sesa_env.validators")
+CHALLENGER_REWARDS = Registry("challenger reward", group="sesa_env.challenger_rewards")
+MEMORIES = Registry("memory", group="sesa_env.memories")
+ENCODERS = Registry("encoder", group="sesa_env.encoders")
+POLICIES = Registry("policy", group="sesa_env.policies")

@@ -1,0 +1,61 @@
+"""What every search back end offers: a list of queries in, a list of ranked passages for each out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any, Protocol, runtime_checkable
+
+from sesa_env.errors import InvalidInput
+from sesa_env.types import Passage
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Answers search queries over one corpus.
+
+    `fingerprint` names corpus, analyser and settings: equal fingerprints give equal results for equal queries.
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        """Short hexadecimal name of corpus, analyser and settings."""
+        ...
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """Return up to `k` passages for each query, best first, in the order of the queries.
+
+        A query with no searchable term gives an empty list.  Any string is safe, whatever its length or script.
+
+        Raises:
+            InvalidInput: `k` is below 1, or `queries` is a bare string.
+            SearchUnavailable: the back end failed; never an empty list instead.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the back end holds; closing twice is harmless."""
+        ...
+
+
+def check_request(queries: Sequence[str], k: int) -> None:
+    """Refuse arguments of `Retriever.search` that break its rules; for implementers.
+
+    Raises:
+        InvalidInput: `queries` is a bare string or holds something else than strings, or `k` is no number from 1 up.
+    """
+    if isinstance(queries, str | bytes):
+        raise InvalidInput(f"queries must be a list of strings, got one bare string {queries!r}")
+    for query in queries:
+        if not isinstance(query, str):
+            raise InvalidInput(f"queries must be strings, got {query!r}")
+    if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
+        raise InvalidInput(f"k must be a whole number from 1 up, got {k!r}")
+
+
+def retriever_fingerprint(corpus_fingerprint: str, settings: Mapping[str, Any]) -> str:
+    """Name a retriever by its corpus and every setting that changes its results; 16 hexadecimal digits."""
+    identity = json.dumps({"corpus": corpus_fingerprint, **settings}, sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
