@@ -106,7 +106,9 @@ class LLMAgent:
             attempt.tokens.append_context(self.policy.encode_chat(opening.messages))
 
     def _observe(self, attempt: _Attempt, observation: str) -> None:
-        attempt.tokens.append_context(self.policy.encode_reply(observation.strip(), ended=attempt.ended))
+        """Add what the environment answered; a user turn needs no tag around it to say that it is data."""
+        data = observation.strip().removeprefix("<information>").removesuffix("</information>")
+        attempt.tokens.append_context(self.policy.encode_reply(data, ended=attempt.ended))
 
     def _write(self, attempts: Sequence[_Attempt]) -> list[Completion]:
         if not attempts:

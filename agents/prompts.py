@@ -21,21 +21,20 @@ SOLVER_SHOTS = (
     Message("assistant", "<search>bridge river Orwen Talby designer</search>"),
     Message(
         "user",
-        "<information>Doc 1(Title: Orwen) The Orwen flows through Talby and Marsh End.\n"
-        "Doc 2(Title: Talby Bridge) Talby Bridge crosses the Orwen. It was designed by Edna Collick.</information>",
+        "Doc 1(Title: Orwen) The Orwen flows through Talby and Marsh End.\n"
+        "Doc 2(Title: Talby Bridge) Talby Bridge crosses the Orwen. It was designed by Edna Collick.",
     ),
     Message("assistant", "<answer>Edna Collick</answer>"),
     Message("user", "Question: In which country was the author of The Glass Heron born?"),
     Message("assistant", "<search>The Glass Heron author</search>"),
     Message(
         "user",
-        "<information>Doc 1(Title: The Glass Heron) The Glass Heron is a novel by Piet Aldous, first published in 1931."
-        "</information>",
+        "Doc 1(Title: The Glass Heron) The Glass Heron is a novel by Piet Aldous, first published in 1931.",
     ),
     Message("assistant", "<search>Piet Aldous born</search>"),
     Message(
         "user",
-        "<information>Doc 1(Title: Piet Aldous) Piet Aldous was born in Veere, Norland, in 1898.</information>",
+        "Doc 1(Title: Piet Aldous) Piet Aldous was born in Veere, Norland, in 1898.",
     ),
     Message("assistant", "<answer>Norland</answer>"),
 )
@@ -46,25 +45,23 @@ CHALLENGER_SYSTEM = (
 )
 
 CHALLENGER_SHOTS = (
-    Message("user", "Answer: Edna Collick\nSearches needed: 1"),
-    Message("assistant", "<search>Edna Collick</search>"),
+    Message("user", "Answer: Talby Bridge\nSearches needed: 1"),
+    Message("assistant", "<search>Talby Bridge</search>"),
     Message(
         "user",
-        "<information>Doc 1(Title: Talby Bridge) Talby Bridge crosses the Orwen. It was designed by Edna Collick."
-        "</information>",
+        "Doc 1(Title: Talby Bridge) Talby Bridge crosses the Orwen. It was designed by Edna Collick.",
     ),
-    Message("assistant", "<question>Who designed the bridge over the river Orwen at Talby?</question>"),
+    Message("assistant", "<question>Which bridge over the river Orwen was designed by Edna Collick?</question>"),
     Message("user", "Answer: Norland\nSearches needed: 2"),
     Message("assistant", "<search>born in Norland</search>"),
     Message(
         "user",
-        "<information>Doc 1(Title: Piet Aldous) Piet Aldous was born in Veere, Norland, in 1898.</information>",
+        "Doc 1(Title: Piet Aldous) Piet Aldous was born in Veere, Norland, in 1898.",
     ),
     Message("assistant", "<search>Piet Aldous novel</search>"),
     Message(
         "user",
-        "<information>Doc 1(Title: The Glass Heron) The Glass Heron is a novel by Piet Aldous, first published in 1931."
-        "</information>",
+        "Doc 1(Title: The Glass Heron) The Glass Heron is a novel by Piet Aldous, first published in 1931.",
     ),
     Message("assistant", "<question>In which country was the author of The Glass Heron born?</question>"),
 )

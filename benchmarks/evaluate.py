@@ -20,19 +20,21 @@ from agents.config import Settings, load_settings
 from agents.llm import LLMAgent
 from agents.policies.hf import LanguageModel
 from agents.rollout import play
+from agents.scripted import Oracle
 from agents.seats import adapter_of, load_model
 from agents.solver import make_solver
 from agents.tokens import TokenTrajectory
 from benchmarks.report import Row
 from benchmarks.train import CHECKPOINTS, SETTINGS_FILE
-from sesa_env.corpora import is_atlas
+from sesa_env.corpora import is_atlas, load_atlas
 from sesa_env.envs.world import open_retriever
 from sesa_env.errors import InvalidInput
-from sesa_env.game import Game
+from sesa_env.game import Game, GameSettings
 from sesa_env.judge import ExactMatchJudge
 from sesa_env.registry import MEMORIES
 from sesa_env.retrieval.base import Retriever
 from sesa_env.rewards import containment, exact_match, f1
+from sesa_env.text import neutralise
 from sesa_env.types import SOLVER, Question, Trajectory
 from skill_memory.base import SkillMemory
 from skill_memory.none import NoMemory
@@ -87,7 +89,7 @@ def evaluate(
                 solver = _solver(model, memory, settings)
                 for start in range(0, len(questions), settings.model.rollout_batch):
                     batch = questions[start : start + settings.model.rollout_batch]
-                    attempts = attempt_all(batch, solver, search, settings)
+                    attempts = attempt_all(batch, solver, search, settings.game)
                     tokens = solver.drain()
                     about: dict[str, object] = {"run": run.name, "method": settings.method, "memory": mode}
                     about |= {"dataset": dataset, "fictional": is_atlas(corpus or settings.corpus)}
@@ -100,13 +102,44 @@ def evaluate(
     return rows
 
 
+def evaluate_oracle(
+    questions: Sequence[Question], *, dataset: str, corpus: str, retriever: str, index: str | None
+) -> list[Row]:
+    """Let the scripted oracle play every question through the environment and return its rows.
+
+    It searches for the gold titles (in an Atlas, by the gold queries) and answers with the gold answer, so anything
+    below 100 % is a fault of rules, parsing or scoring.
+
+    Args:
+        questions: with different ids.
+        dataset: their name, for tables.
+        corpus: what is searched.
+        retriever: by what.
+        index: in which index; None takes one in the user cache.
+
+    Raises:
+        SesaError: the corpus or the index cannot be opened.
+    """
+    search = open_retriever(corpus, retriever=retriever, index=index)
+    rules = GameSettings(solver_turns=1 + max((len(question.supporting_titles) for question in questions), default=0))
+    queries = load_atlas(corpus).gold_queries if is_atlas(corpus) else None
+    oracle = Oracle(
+        {neutralise(question.text): question.answers[0] for question in questions},
+        {neutralise(q.text): queries(q.id) if queries else q.supporting_titles for q in questions},
+    )
+    about: dict[str, object] = {"run": "oracle", "method": "oracle", "memory": "off", "dataset": dataset}
+    about |= {"fictional": is_atlas(corpus), "retrieval": search.fingerprint, "top_k": rules.top_k}
+    attempts = attempt_all(questions, oracle, search, rules)
+    return [_row(question, attempt, None, **about) for question, attempt in zip(questions, attempts, strict=True)]
+
+
 def attempt_all(
-    questions: Sequence[Question], solver: Agent, retriever: Retriever, settings: Settings
+    questions: Sequence[Question], solver: Agent, retriever: Retriever, rules: GameSettings
 ) -> list[Trajectory]:
     """Let any agent attempt each question once, side by side, and return the attempts in order."""
     games = []
     for question in questions:
-        game = Game(settings.game, judge=ExactMatchJudge(), id=question.id)
+        game = Game(rules, judge=ExactMatchJudge(), id=question.id)
         game.ask(question, attempts=1)
         games.append(game)
     return [round_.solvers[0] for round_ in play(games, {SOLVER: solver}, retriever)]

@@ -103,7 +103,7 @@ def test_the_prompt_of_a_later_turn_is_the_earlier_prompt_grown():
     agent = solver(policy)
     ask(agent, QUESTION)
     first, second = policy.prompts[0], policy.prompts[2]
-    assert second.startswith(first + "<search>a</search>[user]<information>")
+    assert second.startswith(first + "<search>a</search>[user]Doc 1(Title: Isk)")
 
 
 def test_all_attempts_at_a_question_see_the_same_prompt_and_the_memory_is_asked_once():
