@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -273,12 +274,13 @@ def _progress() -> Iterator[Progress]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=notes, transient=True) as progress:
+    with Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as progress:
         yield progress
 
 
 def _quiet_libraries() -> None:
-    """Keep the model libraries' own progress bars off the screen; ours says more."""
+    """Keep the model libraries' own progress bars, and warnings meant for their developers, off the screen."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from transformers.utils import logging

@@ -14,9 +14,10 @@ Nothing is written before the corpus, the index and the model have been opened.
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -67,14 +68,13 @@ def train(
     if not resume and out.exists() and any(out.iterdir()):
         raise InvalidInput(f"out must be a new or empty folder, got {str(out)!r}; --resume goes on with a run")
     place = latest_checkpoint(out / CHECKPOINTS) if resume else None
-    make = MEMORIES.get(settings.memory.kind)
     retriever = open_retriever(settings.corpus, retriever=settings.retriever, index=settings.index)
     targets = load_targets(settings.corpus)
-    model = load_model(settings)
-    out.mkdir(parents=True, exist_ok=True)
-    if place is not None:
-        restore(place / MEMORY_FILE, out / BANK_FILE)
-    memory: SkillMemory = make(settings.memory, out / BANK_FILE)
+    with _claimed(out):
+        if place is not None:
+            restore(place / MEMORY_FILE, out / BANK_FILE)
+        memory: SkillMemory = MEMORIES.make(settings.memory.kind, settings.memory, out / BANK_FILE)
+        model = load_model(settings)
     with closing(memory):
         seats = make_seats(model, memory, settings)
         done = load_checkpoint(place, model=model, seats=seats) if place is not None else 0
@@ -107,6 +107,19 @@ def train(
         if settings.steps == 0:
             save_checkpoint(out / CHECKPOINTS, step=0, model=model, seats=seats, memory=memory)
     return out
+
+
+@contextmanager
+def _claimed(out: Path) -> Iterator[None]:
+    """Make the folder, and take it away again when what the run needs cannot be opened."""
+    new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if new:
+            shutil.rmtree(out)
+        raise
 
 
 def draw_targets(targets: Sequence[Target], settings: Settings, step: int) -> list[Target]:
