@@ -9,6 +9,11 @@ first k passages, averaged over the questions.
     rich.print(report(runs))
 
 What a run keeps is one count for each question, so back ends are compared question by question.
+
+On an Atlas the gold of every hop is known, so `measure_hops` asks a finer question: does a query that a good searcher
+would write find the page that states the fact?  Gold queries use the page's words, natural ones those of the question.
+
+    runs = measure_hops(["bm25", "dense", "bm25+dense"], wording="natural", n=2000)
 """
 
 from __future__ import annotations
@@ -20,14 +25,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from benchmarks.statistics import Estimate, paired_difference, proportion
+from sesa_env.corpora import load_atlas
 from sesa_env.corpora.jsonl import Row
 from sesa_env.corpora.questions import read_questions
 from sesa_env.errors import CorpusError, InvalidInput, MissingDependency
+from sesa_env.registry import RETRIEVERS
 from sesa_env.retrieval.base import Retriever
 from sesa_env.retrieval.index import MANIFEST, Backend, build_index, open_index, read_manifest
 from sesa_env.types import Question
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KS = (3, 10)
+Wording = Literal["gold", "natural"]
 SEED = 0
 """Seeds the bootstrap, so that a table is a function of its runs."""
 _WARM_UP = 200
@@ -54,10 +62,10 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One back end on one question file."""
+    """One back end on one set of questions."""
 
     dataset: str
-    backend: Backend
+    backend: str
     retriever: str
     """Fingerprint of corpus, analyser and settings."""
     libraries: dict[str, str]
@@ -113,6 +121,7 @@ def measure(
     indexes: Mapping[Backend, Path],
     ks: Sequence[int] = KS,
     limit: int | None = None,
+    encoder: str | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> list[Run]:
     """Measure each back end on each question file.
@@ -125,6 +134,8 @@ def measure(
         indexes: back ends and the folders of their indexes; one that is missing is built, and the time taken.
         ks: how many passages to look at.
         limit: most questions of each file.
+        encoder: the encoder of a dense index that has to be built (`sesa_env.encoders.make_encoder`); one that is there
+            knows its own.
         progress: called while an index is built, with the back end and the number of passages done.
 
     Raises:
@@ -138,11 +149,91 @@ def measure(
     sets = {_name(path): _measurable(path, limit) for path in data}
     runs = []
     for backend, folder in indexes.items():
-        seconds = _build_if_missing(corpus, folder, backend, progress)
+        seconds = _build_if_missing(corpus, folder, backend, encoder, progress)
+        manifest = read_manifest(folder)
         retriever = open_index(folder, corpus=corpus)
-        runs += [_run(name, folder, retriever, questions, ks, seconds) for name, questions in sets.items()]
+        runs += [
+            _run(
+                retriever,
+                questions,
+                dataset=name,
+                backend=manifest.backend,
+                libraries=manifest.libraries,
+                passages=manifest.passages,
+                ks=ks,
+                index_seconds=seconds,
+            )
+            for name, questions in sets.items()
+        ]
         retriever.close()
     return runs
+
+
+def measure_hops(
+    retrievers: Sequence[str],
+    *,
+    wording: Wording,
+    n: int,
+    corpus: str = "atlas",
+    ks: Sequence[int] = KS,
+    seed: int = SEED,
+) -> list[Run]:
+    """Measure retrievers on single hops of an Atlas: one query, one gold page.
+
+    Args:
+        retrievers: names in `RETRIEVERS`.
+        wording: "gold" for queries in the words of the page, "natural" for those of the question.
+        n: how many hops, drawn from questions of all lengths; two questions may share a hop.
+        corpus: "atlas" or "atlas:SEED".
+        ks: how many passages to look at.
+        seed: which draw of hops.
+
+    Raises:
+        InvalidInput: the corpus is no Atlas, there are not so many hops, `ks` breaks its rule, or the wording is
+            neither.
+        SesaError: whatever making a retriever raises.
+        SearchUnavailable: a retriever failed.
+    """
+    hops = hop_questions(corpus, wording=wording, n=n, seed=seed)
+    runs = []
+    for name in retrievers:
+        retriever = RETRIEVERS.make(name, corpus=corpus)
+        runs.append(
+            _run(
+                retriever,
+                hops,
+                dataset=f"{corpus}, {wording}",
+                backend=name,
+                libraries={},
+                passages=len(load_atlas(corpus).passages),
+                ks=ks,
+                index_seconds=None,
+            )
+        )
+        retriever.close()
+    return runs
+
+
+def hop_questions(corpus: str, *, wording: Wording, n: int, seed: int = SEED) -> list[Question]:
+    """Draw hops of an Atlas's questions, each as a question of its own whose text is the query.
+
+    Raises:
+        InvalidInput: the corpus is no Atlas, there are not so many hops, or the wording is neither.
+    """
+    atlas = load_atlas(corpus)
+    if wording not in ("gold", "natural"):
+        raise InvalidInput(f"wording must be 'gold' or 'natural', got {wording!r}")
+    queries_of = atlas.gold_queries if wording == "gold" else atlas.natural_queries
+    hops = [
+        Question(f"{question.id}#{hop}", query, (fact.object,), supporting_titles=(fact.subject,))
+        for question in atlas.all_questions
+        for hop, (fact, query) in enumerate(
+            zip(atlas.chain(question.id), queries_of(question.id), strict=True), start=1
+        )
+    ]
+    if n not in range(1, len(hops) + 1):
+        raise InvalidInput(f"n must lie in [1, {len(hops)}], as many hops as there are, got {n!r}")
+    return [hops[place] for place in np.random.default_rng(seed).permutation(len(hops))[:n]]
 
 
 def write_runs(runs: Iterable[Run], path: Path) -> None:
@@ -219,22 +310,29 @@ def difference_table(runs: Sequence[Run]) -> Table:
 
 
 def _run(
-    name: str, folder: Path, retriever: Retriever, questions: list[Question], ks: Sequence[int], seconds: float | None
+    retriever: Retriever,
+    questions: list[Question],
+    *,
+    dataset: str,
+    backend: str,
+    libraries: dict[str, str],
+    passages: int,
+    ks: Sequence[int],
+    index_seconds: float | None,
 ) -> Run:
-    manifest = read_manifest(folder)
-    found = recall(retriever, questions, ks=ks)
     texts = [question.text for question in questions]
-    retriever.search(texts[:_WARM_UP], max(ks))
+    retriever.search([f"{text} ?" for text in texts[:_WARM_UP]], max(ks))  # others than those that are timed
+    search_seconds = _seconds(lambda: retriever.search(texts, max(ks)))
     return Run(
-        dataset=name,
-        backend=manifest.backend,
+        dataset=dataset,
+        backend=backend,
         retriever=retriever.fingerprint,
-        libraries=manifest.libraries,
-        passages=manifest.passages,
+        libraries=libraries,
+        passages=passages,
         ks=tuple(ks),
-        index_seconds=seconds,
-        search_seconds=_seconds(lambda: retriever.search(texts, max(ks))),
-        questions=tuple(found),
+        index_seconds=index_seconds,
+        search_seconds=search_seconds,
+        questions=tuple(recall(retriever, questions, ks=ks)),
     )
 
 
@@ -258,7 +356,11 @@ def _name(path: Path) -> str:
 
 
 def _build_if_missing(
-    corpus: Path, folder: Path, backend: Backend, progress: Callable[[str, int], None] | None
+    corpus: Path,
+    folder: Path,
+    backend: Backend,
+    encoder: str | None,
+    progress: Callable[[str, int], None] | None,
 ) -> float | None:
     if (folder / MANIFEST).exists():
         return None
@@ -267,7 +369,8 @@ def _build_if_missing(
         if progress:
             progress(backend, count)
 
-    return _seconds(lambda: build_index(corpus, folder, backend=backend, progress=tell))
+    chosen = encoder if backend == "dense" else None
+    return _seconds(lambda: build_index(corpus, folder, backend=backend, encoder=chosen, progress=tell))
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -40,8 +40,6 @@ MEMORIES.register("none", "skill_memory.none:NoMemory")
 MEMORIES.register("bank", "skill_memory.bank:SkillBank")
 
 ENCODERS.register("hashing", "skill_memory.encode:HashingEncoder")
-ENCODERS.register("e5-base-v2", "skill_memory.encode:e5_base_v2")
-ENCODERS.register("minilm", "skill_memory.encode:minilm")
 
 
 def make_memory(settings: MemorySettings, path: Path) -> SkillMemory:

