@@ -1,6 +1,6 @@
 # What a newcomer types, and what continuous integration runs.  Start with `make demo`.
 #
-#   make demo                          play one round in the terminal
+#   make demo                          train SSP and SESA for two steps each, print a table
 #   make test                          the quick tests
 #   make check                         format, lint, types
 #   make test PYTHON=/usr/bin/python3.12
@@ -17,11 +17,11 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 PIP_FLAGS ?=
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
 
-.PHONY: help install demo test test-all check layout lint types format clean
+.PHONY: help install demo test test-all test-gymnasium-1.3 check layout lint types format clean
 
 help:
 	@sed -n '3,7s/^#  //p' Makefile
-	@echo "  also: install, test-all (slow tests too), format, clean"
+	@echo "  also: install, test-all (slow tests and Gymnasium 1.3 too), format, clean"
 
 install: $(STAMP)
 
@@ -42,8 +42,23 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: $(STAMP)
+test-all: $(STAMP) test-gymnasium-1.3
 	$(BIN)/python -m pytest
+
+# The environments once more on the oldest Gymnasium they support, with what they need and nothing else.
+OLDEST := $(VENV)/gymnasium-1.3
+ENVIRONMENT_TESTS := $(patsubst %,tests/sesa_env/test_%.py,\
+	game opponent pettingzoo search_env solve_env spaces testing vector_env)
+
+test-gymnasium-1.3: $(OLDEST)/.installed
+	$(OLDEST)/bin/python -m pytest $(ENVIRONMENT_TESTS)
+
+$(OLDEST)/.installed: $(STAMP)
+	'$(PYTHON)' -m venv $(OLDEST)
+	grep -v '^gymnasium==' constraints.txt >$(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c $(OLDEST)/constraints.txt \
+		'gymnasium==1.3.*' bm25s hypothesis numpy pettingzoo pytest pytest-timeout
+	@touch $@
 
 check: layout lint types
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sesa_env.envs.opponents import TemplateChallenger as TemplateChallenger
 from sesa_env.errors import InvalidInput
-from sesa_env.text import contains_answer
 from sesa_env.types import CHALLENGER, View
 
 
@@ -44,29 +44,6 @@ class Oracle:
         if view.turn < len(queries) and view.turns_left > 1:
             return f"<search>{queries[view.turn]}</search>"
         return f"<answer>{self._answers[view.question]}</answer>"
-
-
-class TemplateChallenger:
-    """Searches the target's name, then blanks the name out of the first sentence that has it.
-
-    The questions are crude ("Which name completes: ... was directed by ___?") but valid and answerable, so that the
-    whole round can be played without a model.
-    """
-
-    def act(self, views: Sequence[View]) -> list[str]:
-        """Search first, then pose."""
-        return [self._text(view) for view in views]
-
-    def _text(self, view: View) -> str:
-        if view.turn == 0:
-            return f"<search>{view.target}</search>"
-        prose = re.sub(r"</?information>|Doc \d+\(Title: [^)]*\)\)?", "", view.observation)
-        sentences = re.split(r"(?<=[.!?])\s+|\n", prose)
-        for sentence in sentences:
-            blanked = re.sub(re.escape(view.target), "___", sentence, flags=re.IGNORECASE).strip()
-            if "___" in blanked and not contains_answer(blanked, view.target) and len(blanked.split()) > 3:
-                return f"<question>Which name completes this sentence: {blanked}</question>"
-        return f"<search>{view.target} {' '.join(['facts'] * view.turn)}</search>"
 
 
 class RandomAgent:

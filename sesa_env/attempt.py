@@ -5,8 +5,11 @@ Only `sesa_env.game` changes an attempt; everybody else gets its `trajectory`, w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from sesa_env.state import plain, read_turn
 from sesa_env.text import cut_after_action
 from sesa_env.types import CHALLENGER, SOLVER, Action, EndReason, Trajectory, Turn
 
@@ -70,11 +73,24 @@ class Attempt:
             usable=self.usable,
         )
 
-    def close(self, turn: Turn, reason: EndReason, *, score: float | None) -> None:
-        """End with this turn; a score of None makes the attempt unusable."""
-        self.turns.append(turn)
+    def get_state(self) -> dict[str, Any]:
+        """Return all of it as JSON data, the pending search included."""
+        state: dict[str, Any] = plain(self)
+        return state
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Attempt:
+        """Return the attempt that `get_state` wrote."""
+        pending = state["pending"]
+        turns = [read_turn(turn) for turn in state["turns"]]
+        return cls(**{**state, "turns": turns, "pending": None if pending is None else read_turn(pending)})
+
+    def close(self, turn: Turn | None, reason: EndReason, *, score: float | None) -> None:
+        """End with this turn, or between two turns; a score of None makes the attempt unusable."""
+        if turn is not None:
+            self.turns.append(turn)
+            self.output = turn.action.text if reason in ("answered", "posed") else None
         self.end_reason = reason
-        self.output = turn.action.text if reason in ("answered", "posed") else None
         self.usable = score is not None
         self.reward = float(score or 0.0)
 

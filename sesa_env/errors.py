@@ -12,6 +12,7 @@
     ├── IndexMismatch (ValueError)           the index is stale, foreign or half-written
     ├── SearchUnavailable (RuntimeError)     the search tool failed; the attempt is masked, not scored
     │   └── SearchTimeout (TimeoutError)
+    ├── CheckUnavailable (RuntimeError)      a check of a question could not be made; the round is void
     ├── OutOfTurn (RuntimeError)             a seat acted when it was not its turn, or after the end
     ├── PolicyMismatch (RuntimeError)        sampler and learner disagree about the same tokens
     └── StoreError (RuntimeError)            the skill store cannot be used as it is
@@ -69,6 +70,10 @@ class SearchUnavailable(SesaError, RuntimeError):
 
 class SearchTimeout(SearchUnavailable, TimeoutError):
     """The search tool did not answer in time."""
+
+
+class CheckUnavailable(SesaError, RuntimeError):
+    """A proposed question could not be checked; the round is void: nobody solves it, and nobody pays for it."""
 
 
 class OutOfTurn(SesaError, RuntimeError):

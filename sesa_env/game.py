@@ -23,9 +23,10 @@ from typing import Any, Literal
 
 from sesa_env.attempt import Attempt, correction
 from sesa_env.errors import InvalidInput, OutOfTurn, SearchUnavailable, SesaError, SettingsError
-from sesa_env.judge import Judge
+from sesa_env.judge import Judge, require_trainable
 from sesa_env.registry import CHALLENGER_REWARDS, VALIDATORS
 from sesa_env.retrieval.base import Retriever
+from sesa_env.state import plain, read_question, read_target
 from sesa_env.text import neutralise, read_action, render_passages
 from sesa_env.types import (
     CHALLENGER,
@@ -39,9 +40,10 @@ from sesa_env.types import (
     Turn,
     View,
 )
-from sesa_env.validators import Proposal, check
+from sesa_env.validators import UNAVAILABLE, Proposal, ValidatorChain, stateless_chain
 
 CHALLENGER_SEAT = f"{CHALLENGER}_0"
+STATE_SCHEMA = 1  # raised whenever `Game.get_state` changes; `set_state` refuses what it does not know
 MIN_ATTEMPTS = 2  # with one attempt the solve rate is 0 or 1, and no question is ever at the frontier
 
 Phase = Literal["idle", "pose", "solve", "settled"]
@@ -80,13 +82,17 @@ class GameSettings:
     min_searches: int = 1
     min_question_words: int = 5
     max_question_chars: int = 1000
+    max_question_words: int = 150
+    max_clauses_per_hop: int = 3
+    """Subordinate clauses of a question per hop of its target, for the validator "nested"."""
 
     def __post_init__(self) -> None:
         _at_least(MIN_ATTEMPTS, attempts=self.attempts)
         _at_least(1, solver_turns=self.solver_turns, challenger_turns=self.challenger_turns, top_k=self.top_k)
         _at_least(1, passage_chars=self.passage_chars, max_question_chars=self.max_question_chars)
         _at_least(0, max_invalid=self.max_invalid, min_searches=self.min_searches)
-        _at_least(0, min_question_words=self.min_question_words)
+        _at_least(0, min_question_words=self.min_question_words, max_clauses_per_hop=self.max_clauses_per_hop)
+        _at_least(1, max_question_words=self.max_question_words)
         _finite(penalty=self.penalty, low=self.low, high=self.high, invalid_reward=self.invalid_reward or 0.0)
         if self.penalty < 0.0:
             raise InvalidInput(f"penalty must be at least 0, got {self.penalty!r}")
@@ -167,12 +173,17 @@ class Game:
         judge: scores the answers.
         id: name of the round; its question and episodes are named after it, so give games that are played side by
             side different ones.
+        validators: the chain that checks the question, one for all games of a run so that it can remember; None runs
+            the validators of the settings, none of which may need to remember.
     """
 
-    def __init__(self, settings: GameSettings, *, judge: Judge, id: str = "round") -> None:
+    def __init__(
+        self, settings: GameSettings, *, judge: Judge, id: str = "round", validators: ValidatorChain | None = None
+    ) -> None:
         self.settings = settings
         self.id = id
         self._judge = judge
+        self._validators = validators
         self._phase: Phase = "idle"
         self._target: Target | None = None
         self._question: Question | None = None
@@ -181,8 +192,17 @@ class Game:
         self._attempts: dict[str, Attempt] = {}
 
     def pose(self, target: Target) -> None:
-        """Begin a whole round: the challenger is to pose a question about `target`."""
+        """Begin a whole round: the challenger is to pose a question about `target`.
+
+        Raises:
+            OutOfTurn: the round has begun already.
+            SettingsError: the judge is for evaluation only, while a posed question pays rewards; or there is no chain,
+                and a validator of the settings would have to remember other rounds.
+        """
         self._require_idle()
+        require_trainable(self._judge)
+        if self._validators is None:
+            stateless_chain(self.settings.validators)
         self._target = target
         self._phase = "pose"
         self._seat(CHALLENGER_SEAT, turns=self.settings.challenger_turns)
@@ -284,6 +304,19 @@ class Game:
         attempt.close(turn, "search_unavailable", score=None)
         self._move_on()
 
+    def stop(self, seat: str) -> None:
+        """End the attempt of a seat whose agent cannot go on, its context being full, say.
+
+        No turn is taken: the attempt ends without answer or question, as a failure of the policy.
+
+        Raises:
+            OutOfTurn: the seat may not act now.
+        """
+        attempt = self._attempt(seat)
+        if not attempt.may_act:
+            raise OutOfTurn(f"{seat} may not act in phase {self._phase!r}: {attempt.status}")
+        self._end(attempt, None, "policy_stopped")
+
     def trajectory(self, seat: str) -> Trajectory:
         """Return what the seat has done so far, and its reward once that is known."""
         return self._attempt(seat).trajectory
@@ -308,6 +341,45 @@ class Game:
             solve_rate=self._solve_rate,
             rewards={seat: attempt.reward for seat, attempt in self._attempts.items() if attempt.usable},
         )
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """The query of each seat that waits for its search; `deliver` or `fail` must follow."""
+        return {seat: attempt.pending.action.text for seat, attempt in self._attempts.items() if attempt.pending}
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the round as JSON data, searches that are pending included (see `waiting`)."""
+        return {
+            "schema": STATE_SCHEMA,
+            "settings": plain(self.settings),
+            "id": self.id,
+            "phase": self._phase,
+            "target": plain(self._target),
+            "question": plain(self._question),
+            "rejection": self._rejection,
+            "solve_rate": self._solve_rate,
+            "attempts": {seat: attempt.get_state() for seat, attempt in self._attempts.items()},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` returned, whatever was played here before; the judge stays this game's own.
+
+        Raises:
+            InvalidInput: it is no such state, or one of a game with other settings; nothing was changed.
+        """
+        if not isinstance(state, Mapping) or state.get("schema") != STATE_SCHEMA:
+            raise InvalidInput(f"state must be what get_state returned, of schema {STATE_SCHEMA}, got {state!r:.80}")
+        if state.get("settings") != plain(self.settings):
+            raise InvalidInput(f"state must be of a game with equal settings, got {state.get('settings')!r}")
+        try:
+            attempts = {seat: Attempt.from_state(attempt) for seat, attempt in state["attempts"].items()}
+            target, question = read_target(state["target"]), read_question(state["question"])
+            id, phase = state["id"], state["phase"]
+            rejection, solve_rate = state["rejection"], state["solve_rate"]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InvalidInput(f"state must be what get_state returned, got a part that is not: {error!r}") from error
+        self.id, self._phase, self._attempts = id, phase, attempts
+        self._target, self._question, self._rejection, self._solve_rate = target, question, rejection, solve_rate
 
     @property
     def _solvers(self) -> list[Attempt]:
@@ -339,11 +411,12 @@ class Game:
         else:
             attempt.turns.append(replace(turn, observation=correction(turn.action, role=attempt.role)))
 
-    def _end(self, attempt: Attempt, turn: Turn, reason: EndReason) -> None:
-        """Close the attempt with its last turn and go on; the judge comes first, since it may raise."""
+    def _end(self, attempt: Attempt, turn: Turn | None, reason: EndReason) -> None:
+        """Close the attempt with its last turn, if it took one; the judge comes first, since it may raise."""
         score: float | None = 0.0
         if attempt.role == SOLVER and self._question:
-            score = self._judge.judge(self._question, turn.action.text if reason == "answered" else None)
+            answer = turn.action.text if turn and reason == "answered" else None
+            score = self._judge.judge(self._question, answer)
         _finite(score=score or 0.0)
         attempt.close(turn, reason, score=score)
         self._move_on()
@@ -359,6 +432,8 @@ class Game:
     def _check(self, challenger: Attempt, target: Target) -> None:
         self._rejection = self._refusal(challenger, target)
         if self._rejection:
+            if self._rejection.endswith(UNAVAILABLE):  # an outage is nobody's fault
+                challenger.usable = False
             self._settle()
             return
         text = neutralise(challenger.output or "")
@@ -372,7 +447,8 @@ class Game:
             return "search_unavailable"
         if challenger.output is None:
             return "format"
-        return check(Proposal(target, challenger.trajectory, challenger.output), self.settings)
+        chain = self._validators or stateless_chain(self.settings.validators)
+        return chain.check(Proposal(target, challenger.trajectory, challenger.output), self.settings)
 
     def _open_solve(self, question: Question, *, attempts: int) -> None:
         self._question = question

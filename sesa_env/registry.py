@@ -8,8 +8,11 @@ A built-in is registered by a dotted path and imported when it is first made, so
 starts Java.  A third party's part is found through the entry-point group in the registry's column below:
 
     RETRIEVERS          sesa_env.retrievers          (corpus=..., ...)      -> sesa_env.retrieval.base.Retriever
-    VALIDATORS          sesa_env.validators          (proposal, settings)   -> reason it is refused, or ""
+    VALIDATORS          sesa_env.validators          (proposal, settings)   -> reason it is refused, or ""; or a class
+    JUDGES              sesa_env.judges              (**options)            -> sesa_env.judge.Judge
+    TARGETS             sesa_env.targets             (source)               -> targets, in a tuple
     CHALLENGER_REWARDS  sesa_env.challenger_rewards  (solve_rate, settings) -> float
+    OPPONENTS           sesa_env.opponents           (**options)            -> sesa_env.envs.opponents.Opponent
     MEMORIES            sesa_env.memories            (settings, path)       -> skill_memory.base.SkillMemory
     ENCODERS            sesa_env.encoders            ()                     -> skill_memory.encode.Encoder
     POLICIES            sesa_env.policies            ()                     -> folder of a transformers model
@@ -77,7 +80,10 @@ class Registry:
 
 RETRIEVERS = Registry("retriever", group="sesa_env.retrievers")
 VALIDATORS = Registry("validator", group="sesa_env.validators")
+JUDGES = Registry("judge", group="sesa_env.judges")
+TARGETS = Registry("target source", group="sesa_env.targets")
 CHALLENGER_REWARDS = Registry("challenger reward", group="sesa_env.challenger_rewards")
+OPPONENTS = Registry("opponent", group="sesa_env.opponents")
 MEMORIES = Registry("memory", group="sesa_env.memories")
 ENCODERS = Registry("encoder", group="sesa_env.encoders")
 POLICIES = Registry("policy", group="sesa_env.policies")

@@ -109,3 +109,20 @@ def one_minus_solve_rate(solve_rate: float, settings: GameSettings) -> float:
 def format_only(solve_rate: float, settings: GameSettings) -> float:
     """Pay 1 for any question that passed the validators, however hard: a control that rewards no difficulty."""
     return 1.0
+
+
+def uncertainty(solve_rate: float, settings: GameSettings) -> float:
+    """Pay 1 - 2 |p - 1/2|: a tent with its top at one half, without a fine at the ends.
+
+    Source: R-Zero, uncertainty reward of the challenger.
+    """
+    _check_rate(solve_rate)
+    return 1.0 - 2.0 * abs(solve_rate - 0.5)
+
+
+def learnability(solve_rate: float, settings: GameSettings) -> float:
+    """Pay 1 - p for a question that is solved sometimes, nothing for one solved always or never.
+
+    Source: Absolute Zero, learnability reward of the proposer.
+    """
+    return one_minus_p(solve_rate) if solve_rate != 0.0 else 0.0

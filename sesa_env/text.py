@@ -12,6 +12,7 @@ Nothing here decides whether an answer is right: see `sesa_env.rewards`.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -237,3 +238,11 @@ def _without_punctuation(text: str, *, replacement: str) -> str:
 def _is_punctuation(character: str) -> bool:
     category = unicodedata.category(character)
     return category[0] in "PS" or category == "Cf"
+
+
+def question_key(text: str) -> str:
+    """Return a name for a question that is the same whenever the same question is asked, however it is punctuated.
+
+    Rounds number their questions anew; a skill, a failure and a replayed question are matched by this key instead.
+    """
+    return hashlib.sha256(normalise_answer(text).encode("utf-8", "surrogatepass")).hexdigest()[:16]

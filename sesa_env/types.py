@@ -58,6 +58,8 @@ class Target:
     answer: str
     hops: int
     aliases: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    """Questions that show the challenger what a good one looks like; their answers are other ones."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.answer, str) or not self.answer.strip():

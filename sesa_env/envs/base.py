@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium
+import numpy as np
 from gymnasium.spaces import Dict, Space
 
+from sesa_env.envs.batch import begin_rounds, take_turns
+from sesa_env.envs.opponents import Opponent, open_opponent
 from sesa_env.envs.transcript import transcript
 from sesa_env.envs.world import open_retriever
 from sesa_env.errors import InvalidInput, OutOfTurn
-from sesa_env.game import Game, GameSettings, Move, advance
+from sesa_env.game import Game, GameSettings, Move
 from sesa_env.judge import ExactMatchJudge
 from sesa_env.retrieval.base import Retriever
 from sesa_env.spaces import UnicodeText
@@ -45,7 +48,10 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 4}  # noqa: RUF012  (Gymnasium's form)
-    _option_names: ClassVar[tuple[str, ...]] = ()
+    option_names: ClassVar[tuple[str, ...]] = ()
+    """What `reset(options=...)` understands."""
+    role: str | None = None
+    """The role that the learner plays; None when it plays all of them."""
 
     def __init__(
         self,
@@ -64,6 +70,10 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         self.observation_space = Dict(self._spaces())
         self._corpus, self._retriever_name, self._index = corpus, retriever, index
         self._retriever: Retriever | None = None
+        self._opponent_spec: str | Opponent = "scripted"
+        self._opponent_options: Mapping[str, Any] | None = None
+        self._opponent: Opponent | None = None
+        self.round_id = "round"
         self._game: Game | None = None
         self._seat = ""
         self._shown = ""
@@ -72,21 +82,10 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         """Begin a new round; without a seed the environment's random stream goes on.
 
         Raises:
-            InvalidInput: an option is unknown or breaks its rule.
+            InvalidInput: an option is unknown or breaks its rule, or the opponent finds no question that passes.
+            SearchUnavailable, CheckUnavailable: the search tool, or a check of the opponent's question, failed.
         """
-        super().reset(seed=seed)
-        unknown = sorted(set(options or {}) - set(self._option_names))
-        if unknown:
-            raise InvalidInput(f"options must be among {list(self._option_names)}, got {unknown}")
-        self._search_tool()
-        game = Game(self.settings, judge=ExactMatchJudge())
-        self._begin(game, options or {})
-        observation = self._observe(game.view(game.active[0]))
-        if observation not in self.observation_space:
-            raise InvalidInput(f"what is asked must fit the observation space, got {observation!r}")
-        self._game, self._seat, self._shown = game, game.active[0], ""
-        self._show()
-        return observation, self._describe(game.trajectory(self._seat))
+        return begin_rounds([self], seeds=[seed], options=options)[0]
 
     def step(self, action: str) -> tuple[Observation, float, bool, bool, Info]:
         """Take the turn of the seat that the last observation was for, with the text that its policy wrote.
@@ -99,22 +98,7 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
             OutOfTurn: the round is over, or was never begun.
             InvalidInput: the action is not a string, or is too long.
         """
-        game = self.game
-        if game.phase == "settled":
-            raise OutOfTurn("the round is over, call reset for a new one")
-        if action not in self.action_space:
-            raise InvalidInput(
-                f"an action must be a string of at most {MAX_ACTION_CHARS} characters, got {action!r:.80}"
-            )
-        seat = self._seat
-        advance([Move(game, seat, action)], self._search_tool())
-        if game.active:
-            self._seat = game.active[0]
-        self._show()
-        done = game.trajectory(seat)
-        truncated = self._truncates(done)
-        terminated = not game.active and not truncated
-        return self._observe(game.view(self._seat)), done.reward, terminated, truncated, self._describe(done)
+        return take_turns([self], [action])[0]
 
     def render(self) -> str | None:
         """Return the round so far as a person reads it; in mode "human" each step has printed its part already."""
@@ -133,9 +117,142 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
             raise OutOfTurn("no round was begun, call reset first")
         return self._game
 
+    def get_state(self) -> dict[str, Any]:
+        """Return the round, whose turn it is and the random stream, as JSON data.
+
+        The memory that an opponent may keep of earlier turns is not part of it.
+
+        Raises:
+            InvalidInput: the random stream was replaced by one that is not NumPy's default.
+        """
+        stream = self.np_random.bit_generator.state
+        if stream["bit_generator"] != "PCG64":
+            raise InvalidInput(f"np_random must be a PCG64 generator to be saved, got {stream['bit_generator']}")
+        return {
+            "role": self.role,
+            "retriever": self.search_tool().fingerprint,
+            "random": dict(stream),
+            "seed": self.np_random_seed,
+            "seat": self._seat,
+            "game": self._game.get_state() if self._game else None,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` returned, here or in another environment made with the same arguments.
+
+        Raises:
+            InvalidInput: it is no such state, or one of an environment with another role, retriever or settings;
+                nothing was changed.
+        """
+        parts = {"role", "retriever", "random", "seed", "seat", "game"}
+        if not isinstance(state, Mapping) or set(state) != parts:
+            raise InvalidInput(f"state must be what get_state returned, got {state!r:.80}")
+        for name, here in (("role", self.role), ("retriever", self.search_tool().fingerprint)):
+            if state[name] != here:
+                raise InvalidInput(f"state must be of an environment with {name} {here!r}, got {state[name]!r}")
+        game = None
+        if state["game"] is not None:
+            game = Game(self.settings, judge=ExactMatchJudge())
+            game.set_state(state["game"])
+        if state["seat"] not in (game.seats if game else ("",)):
+            raise InvalidInput(f"state must be what get_state returned, got the seat {state['seat']!r}")
+        stream = np.random.default_rng()
+        try:
+            stream.bit_generator.state = state["random"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(f"state must hold a PCG64 random stream, got {state['random']!r:.80}") from error
+        self._np_random, self._np_random_seed = stream, state["seed"]
+        self._game, self._seat = game, state["seat"]
+        self._shown = transcript(game) if game else ""
+
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the retriever out; whoever unpickles the environment opens one of its own."""
-        return {**self.__dict__, "_retriever": None}
+        """Leave out what was opened by name; whoever unpickles the environment opens it anew."""
+        return {**self.__dict__, "_retriever": None, "_opponent": None}
+
+    # What `sesa_env.envs.batch` and the faces for other libraries are built from.
+
+    def new_game(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Game:
+        """Return a round that has begun, which this environment does not hold yet (see `hold`).
+
+        Raises:
+            InvalidInput: an option is unknown or breaks its rule.
+        """
+        super().reset(seed=seed)
+        unknown = sorted(set(options or {}) - set(self.option_names))
+        if unknown:
+            raise InvalidInput(f"options must be among {list(self.option_names)}, got {unknown}")
+        self.search_tool()
+        game = Game(self.settings, judge=ExactMatchJudge(), id=self.round_id)
+        self._begin(game, options or {})
+        observation = self._observe(game.view(game.active[0]))
+        if observation not in self.observation_space:
+            raise InvalidInput(f"what is asked must fit the observation space, got {observation!r}")
+        return game
+
+    def hold(self, game: Game) -> tuple[Observation, Info]:
+        """Make this the round that is played, and return what the seat to act observes, and info."""
+        self._game, self._seat, self._shown = game, game.active[0], ""
+        self.show()
+        return self._observe(game.view(self._seat)), self._describe(game.trajectory(self._seat))
+
+    def move(self, action: str) -> Move:
+        """Return the turn that an action would be, without taking it.
+
+        Raises:
+            OutOfTurn: the round is over, or was never begun.
+            InvalidInput: the action is not a string, or is too long.
+        """
+        if self.game.phase == "settled":
+            raise OutOfTurn("the round is over, call reset for a new one")
+        if action not in self.action_space:
+            raise InvalidInput(
+                f"an action must be a string of at most {MAX_ACTION_CHARS} characters, got {action!r:.80}"
+            )
+        return Move(self.game, self._seat, action)
+
+    def outcome(self, seat: str) -> tuple[Observation, float, bool, bool, Info]:
+        """Return what a step returns, after the turn of that seat was taken."""
+        game = self.game
+        if game.active:
+            self._seat = game.active[0]
+        self.show()
+        done = game.trajectory(seat)
+        truncated = self._truncates(done)
+        terminated = not game.active and not truncated
+        return self._observe(game.view(self._seat)), done.reward, terminated, truncated, self._describe(done)
+
+    def show(self) -> None:
+        """Print what has happened since the last call, in render mode "human"."""
+        if self.render_mode != "human":
+            return
+        now = transcript(self.game)
+        sys.stdout.write(now[len(self._shown) :])
+        sys.stdout.flush()
+        self._shown = now
+
+    def opponent_seats(self, game: Game) -> tuple[str, ...]:
+        """Return the seats to act now that are not the learner's; none while the learner is to act."""
+        return ()
+
+    def opponent(self) -> Opponent:
+        """Return who plays the other role, opened when it is first needed.
+
+        Raises:
+            UnknownName, InvalidInput: there is no such opponent; see `open_opponent`.
+        """
+        if self._opponent is None:
+            self._opponent = open_opponent(self._opponent_spec, self._opponent_options)
+        return self._opponent
+
+    def search_tool(self) -> Retriever:
+        """Return the retriever, opened when it is first needed.
+
+        Raises:
+            UnknownName, CorpusError, IndexMismatch: it cannot be opened; see `open_retriever`.
+        """
+        if self._retriever is None:
+            self._retriever = open_retriever(self._corpus, retriever=self._retriever_name, index=self._index)
+        return self._retriever
 
     @abstractmethod
     def _spaces(self) -> dict[str, Space[Any]]:
@@ -153,11 +270,6 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         """Tell whether the step that led here cut the round short rather than ended it."""
         return False
 
-    def _search_tool(self) -> Retriever:
-        if self._retriever is None:
-            self._retriever = open_retriever(self._corpus, retriever=self._retriever_name, index=self._index)
-        return self._retriever
-
     def _describe(self, trajectory: Trajectory) -> Info:
         """Tell what the seat did in its last turn; nothing here says what the right answer is."""
         action = trajectory.turns[-1].action if trajectory.turns else None
@@ -174,14 +286,6 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
             result = self.game.result
             info.update(rewards=result.rewards, solve_rate=result.solve_rate, rejection=result.rejection)
         return info
-
-    def _show(self) -> None:
-        if self.render_mode != "human":
-            return
-        now = transcript(self.game)
-        sys.stdout.write(now[len(self._shown) :])
-        sys.stdout.flush()
-        self._shown = now
 
 
 def observation_chars(settings: GameSettings) -> int:

@@ -3,6 +3,7 @@
     env = gymnasium.make("SESA-Search-v0", settings={"attempts": 3})
     observation, info = env.reset(seed=0)                       # challenger_0 sees its target
     observation, reward, terminated, truncated, info = env.step("<search>...</search>")
+    env = gymnasium.make("SESA-Search-v0", role="solver", opponent="scripted")   # only solvers' turns come out
 
 `observation["role"]` says whose policy is to act next; the reward is that of the seat that has just acted.  A
 challenger's reward is known only when the last solver is done, and then stands in `info["rewards"]` with all others.
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 from gymnasium.spaces import Discrete, Space
 
 from sesa_env.envs.base import MAX_ACTION_CHARS, Observation, RoundEnv, observation_chars, transcript_chars
+from sesa_env.envs.opponents import Opponent
 from sesa_env.envs.world import load_targets
 from sesa_env.errors import InvalidInput
 from sesa_env.game import Game
@@ -28,7 +30,7 @@ ROLES = ("challenger", "solver")
 
 
 class SearchEnv(RoundEnv):
-    """Both roles of a round, one seat at a time; every argument can be written as JSON.
+    """The seats of a round, one at a time: of both roles, or of one role against an opponent.
 
     The observation has `role` (0 challenger, 1 solver), `seat` (0 the challenger, i the solver i - 1), `turns_left`,
     `hops` and `target` (for the challenger), `question` (for a solver), `observation` (what the seat's last turn
@@ -40,11 +42,47 @@ class SearchEnv(RoundEnv):
     Info tells of the turn just taken: `seat`, `role`, `phase`, `action`, `reason`, `end_reason`, `usable`; on the last
     step also `rewards` (by seat), `solve_rate` (None without one) and `rejection`.
 
-    Args, Raises:
-        see `sesa_env.envs.base.RoundEnv`.
+    With `role="solver"` or `role="challenger"` only that role's seats are the learner's, all attempts of a solver
+    included, and an opponent plays the others inside `reset` and `step`.  A challenger's last step then brings its
+    reward; a solver is asked only questions that passed the validators.
+
+    Args:
+        role: "challenger", "solver", or None for both.
+        opponent: a name in `OPPONENTS`, a path "module:factory", or an object with `act(views)`; "scripted" unless
+            given.  An object cannot be written as JSON, so such an environment's spec cannot either, and Gymnasium
+            copies it whenever a wrapper's `spec` is read: name a large model by its path.
+        opponent_options: keyword arguments for the factory of the opponent.
+        arguments: see `sesa_env.envs.base.RoundEnv`.
+
+    Raises:
+        InvalidInput: there is no such role, or an opponent is given where the learner plays both.
+        SettingsError, InvalidInput: see `sesa_env.envs.base.RoundEnv`.
     """
 
-    _option_names: ClassVar[tuple[str, ...]] = ("target",)
+    option_names: ClassVar[tuple[str, ...]] = ("target",)
+
+    def __init__(
+        self,
+        *,
+        role: str | None = None,
+        opponent: str | Opponent | None = None,
+        opponent_options: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        if role not in (None, *ROLES):
+            raise InvalidInput(f"role must be 'challenger', 'solver' or None, got {role!r}")
+        if role is None and (opponent is not None or opponent_options is not None):
+            raise InvalidInput(f"opponent must be None unless a role is given, got {opponent or opponent_options!r}")
+        super().__init__(**arguments)
+        self.role = role
+        self._opponent_spec = "scripted" if opponent is None else opponent
+        self._opponent_options = opponent_options
+
+    def opponent_seats(self, game: Game) -> tuple[str, ...]:
+        """Return the active seats, when their role is not the learner's; roles never act side by side."""
+        if self.role is None or not game.active or game.view(game.active[0]).role == self.role:
+            return ()
+        return game.active
 
     def _spaces(self) -> dict[str, Space[Any]]:
         settings = self.settings

@@ -41,7 +41,7 @@ class SolveEnv(RoundEnv):
         SettingsError, InvalidInput: see there.
     """
 
-    _option_names: ClassVar[tuple[str, ...]] = ("question_id",)
+    option_names: ClassVar[tuple[str, ...]] = ("question_id",)
 
     def __init__(self, *, questions: str = "atlas", **arguments: Any) -> None:
         super().__init__(**arguments)

@@ -12,19 +12,16 @@ file that changes while the process runs is not read again.
 from __future__ import annotations
 
 import os
-import re
 from functools import lru_cache
 from pathlib import Path
 
-from sesa_env.corpora import is_atlas, load_atlas, load_passages
+from sesa_env.corpora import is_atlas, load_atlas
 from sesa_env.corpora.questions import read_questions
-from sesa_env.errors import CorpusError
 from sesa_env.registry import RETRIEVERS
 from sesa_env.retrieval.base import Retriever
-from sesa_env.types import Question, Target
-
-ATLAS_SIZE = 500
-"""How many targets, and how many questions, an environment draws from an Atlas."""
+from sesa_env.targets import ATLAS_SIZE
+from sesa_env.targets import load_targets as load_targets
+from sesa_env.types import Question
 
 
 def open_retriever(corpus: str, *, retriever: str, index: str | None) -> Retriever:
@@ -44,32 +41,6 @@ def open_retriever(corpus: str, *, retriever: str, index: str | None) -> Retriev
 def _open_retriever(corpus: str, retriever: str, index: str | None, *, process: int) -> Retriever:
     opened: Retriever = RETRIEVERS.make(retriever, corpus=corpus, index=index)
     return opened
-
-
-@lru_cache(maxsize=8)
-def load_targets(corpus: str) -> tuple[Target, ...]:
-    """Return the targets that a challenger can be given over a corpus.
-
-    An Atlas knows answers and the number of hops to them; of any other corpus the titles are targets, one hop away.
-
-    Raises:
-        InvalidInput: the seed of the Atlas is not a whole number.
-        CorpusError: the corpus cannot be read, or has no titles.
-    """
-    if is_atlas(corpus):
-        atlas = load_atlas(corpus)
-        return tuple(atlas.targets(ATLAS_SIZE, seed=atlas.seed))
-    titles = dict.fromkeys(passage.title.strip() for passage in load_passages(corpus)[0])
-    targets = tuple(_named_by(title) for title in titles if title)
-    if not targets:
-        raise CorpusError(f"corpus {corpus!r} has no titles to make targets of")
-    return targets
-
-
-def _named_by(title: str) -> Target:
-    """Return the target an article is about: "Kestrel (film)" is called Kestrel, its full title being an alias."""
-    name = re.sub(r"\s*\([^()]*\)$", "", title) or title
-    return Target(name, hops=1, aliases=(title,) if name != title else ())
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,10 @@
+import json
 import pickle
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sesa_env.errors import InvalidInput, OutOfTurn, SearchTimeout, SearchUnavailable, SettingsError, UnknownName
 from sesa_env.game import Game, GameSettings, Move, advance
@@ -303,7 +306,7 @@ def test_a_huge_invalid_text_gives_a_short_correction():
         ([SEARCH, "<question>Which river is the Nile called by all?</question>"], "leak"),
         ([SEARCH, "<question>Which river is it?</question>"], "length"),
         ([SEARCH, SEARCH, POSED], "repeated_query"),
-        ([SEARCH, "<search>b</search>", "<search>c</search>", "<search>d</search>"], "format"),
+        ([SEARCH, *(f"<search>{letter}</search>" for letter in "bcde")], "format"),
         (["hello", "hello", "hello"], "format"),
     ],
 )
@@ -582,3 +585,94 @@ def test_settings_come_from_a_mapping_and_unknown_keys_are_refused():
 def test_a_reward_of_ones_own_can_be_registered():
     CHALLENGER_REWARDS.register("square of the test", lambda solve_rate, settings: solve_rate**2)
     assert solved([RIGHT, WRONG], challenger_reward="square of the test").result.rewards["challenger_0"] == 0.25
+
+
+# Snapshots
+
+TEXTS = [SEARCH, POSED, RIGHT, WRONG, "hello", "<search>Basel</search>"]
+
+
+def snapshot(game):
+    """The state of a game after a trip through JSON."""
+    return json.loads(json.dumps(game.get_state()))
+
+
+@given(st.lists(st.sampled_from(TEXTS), max_size=14), st.integers(0, 14), st.booleans())
+def test_a_restored_game_goes_on_like_the_first(texts, cut, whole):
+    game = new_game(attempts=2, max_invalid=1)
+    if whole:
+        game.pose(TARGET)
+    else:
+        game.ask(QUESTION, attempts=2)
+    copy = new_game(id="another", attempts=2, max_invalid=1)
+    for number, text in enumerate(texts):
+        if number == cut:
+            copy.set_state(snapshot(game))
+        for played in [game, copy] if number >= cut else [game]:
+            if played.active:
+                play(played, played.active[-1], text)
+    if cut >= len(texts):
+        copy.set_state(snapshot(game))
+    assert copy.get_state() == game.get_state()
+    assert (copy.phase, copy.active) == (game.phase, game.active)
+    assert [copy.view(seat) for seat in copy.seats] == [game.view(seat) for seat in game.seats]
+    if game.phase == "settled":
+        assert copy.result == game.result
+
+
+def test_a_snapshot_is_json_and_holds_the_searches_that_are_pending():
+    game = posed(attempts=2)
+    game.submit("solver_1", SEARCH)
+    copy = new_game(attempts=2)
+    copy.set_state(snapshot(game))
+    assert snapshot(game) == game.get_state()
+    assert copy.waiting == {"solver_1": "floods Egypt"}
+    assert copy.active == ("solver_0",)
+    for played in (game, copy):
+        played.deliver("solver_1", [PASSAGE])
+        play(played, "solver_0", RIGHT)
+        play(played, "solver_1", WRONG)
+    assert copy.waiting == {}
+    assert copy.result == game.result
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 0}, "of schema 1"),
+        ({"attempts": None}, "a part that is not"),
+        ({"target": {"answer": "Nile"}}, "a part that is not"),
+        ({"attempts": {"solver_0": {"seat": "solver_0"}}}, "a part that is not"),
+        ({"settings": {}}, "equal settings"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change, message):
+    game = posed(attempts=2)
+    before = snapshot(game)
+    with pytest.raises(InvalidInput, match=message):
+        game.set_state({**before, **change})
+    with pytest.raises(InvalidInput, match="what get_state returned"):
+        game.set_state([])
+    with pytest.raises(InvalidInput, match="equal settings"):
+        game.set_state(new_game(attempts=3).get_state())
+    assert snapshot(game) == before
+
+
+def test_a_seat_that_cannot_go_on_ends_without_a_turn_and_counts_as_unsolved():
+    game = Game(GameSettings(attempts=2), judge=ExactMatchJudge())
+    game.ask(Question("q", "Who?", ("Orla",)))
+    game.submit("solver_0", "<answer>Orla</answer>")
+    game.stop("solver_1")
+    stopped = game.result.solvers[1]
+    assert (stopped.end_reason, stopped.turns, stopped.output, stopped.usable) == ("policy_stopped", (), None, True)
+    assert game.result.solve_rate == 0.5
+    with pytest.raises(OutOfTurn):
+        game.stop("solver_1")
+
+
+def test_a_challenger_that_cannot_go_on_is_refused_for_its_format():
+    game = Game(GameSettings(attempts=2), judge=ExactMatchJudge())
+    game.pose(Target("Orla", 1))
+    game.stop("challenger_0")
+    assert game.result.rejection == "format"
+    assert game.result.rewards == {"challenger_0": -0.5}

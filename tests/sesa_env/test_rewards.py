@@ -124,6 +124,16 @@ def test_challenger_rewards_are_found_by_name(name, reward):
     assert CHALLENGER_REWARDS.get(name)(0.25, GameSettings()) == pytest.approx(reward)
 
 
+@pytest.mark.parametrize(
+    ("name", "rewards"), [("uncertainty", [0.0, 0.5, 1.0, 0.5, 0.0]), ("learnability", [0.0, 0.75, 0.5, 0.25, 0.0])]
+)
+def test_shaped_rewards_pay_nothing_at_the_ends(name, rewards):
+    reward = CHALLENGER_REWARDS.get(name)
+    assert [reward(rate, GameSettings()) for rate in (0.0, 0.25, 0.5, 0.75, 1.0)] == rewards
+    with pytest.raises(InvalidInput, match=r"solve_rate must lie in \[0, 1\], got nan"):
+        reward(math.nan, GameSettings())
+
+
 def test_the_frontier_reward_by_name_uses_the_settings():
     settings = GameSettings(penalty=0.2, low=0.1, high=0.9)
     assert CHALLENGER_REWARDS.get("frontier")(1.0, settings) == -0.2

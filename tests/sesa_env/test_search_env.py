@@ -11,6 +11,8 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sesa_env  # noqa: F401  (registers the environments)
 from sesa_env.envs.search import SearchEnv
@@ -61,6 +63,10 @@ def make(world):
     return make
 
 
+def through_json(state):
+    return json.loads(json.dumps(state))
+
+
 def play(env, texts, *, options=None, seed=0):
     """Reset and step through the texts; return everything that came back."""
     returned = [env.reset(seed=seed, options=options)]
@@ -86,7 +92,7 @@ def test_a_round_visits_the_challenger_and_then_each_solver_to_its_end(make):
     returned = play(make(), ROUND, options=NILE)
     observations = [returned[0][0], *(step[0] for step in returned[1:])]
     assert [(o["role"], o["seat"]) for o in observations] == [(0, 0), (0, 0), (1, 1), (1, 1), (1, 2), (1, 2)]
-    assert [o["turns_left"] for o in observations] == [4, 3, 4, 3, 4, 3]
+    assert [o["turns_left"] for o in observations] == [5, 4, 5, 4, 5, 4]
     assert [step[2] for step in returned[1:]] == [False, False, False, False, True]
     assert [step[3] for step in returned[1:]] == [False] * 5
 
@@ -332,6 +338,75 @@ def test_it_can_be_pickled_before_and_amid_a_round(make):
     for text in ROUND[1:]:
         assert copy.step(text) == env.step(text)
     assert copy.reset() == env.reset()
+
+
+@given(st.integers(0, 99), st.lists(st.sampled_from([*ROUND, "hello", POSED]), max_size=9), st.integers(0, 9))
+def test_a_restored_environment_goes_on_like_the_first(world, seed, texts, cut):
+    first, copy = (SearchEnv(corpus=world["corpus"], settings={"attempts": 2, "max_invalid": 1}) for _ in range(2))
+    first.reset(seed=seed)
+    cut = min(cut, len(texts))
+    for number, text in enumerate([*texts, "hello"]):
+        if number == cut:
+            copy.set_state(through_json(first.get_state()))
+        if first.game.phase == "settled":
+            began = first.reset()
+            assert number < cut or copy.reset() == began
+        stepped = first.step(text)
+        assert number < cut or copy.step(text) == stepped
+    assert copy.get_state() == first.get_state()
+    assert copy.np_random_seed == first.np_random_seed == seed
+    assert copy.reset() == first.reset()
+
+
+def test_a_state_is_json_and_is_taken_before_the_first_round_too(make):
+    env = make()
+    env.reset(seed=1)
+    state = env.get_state()
+    assert through_json(state) == state
+    unused, copy = make(), make()
+    copy.set_state(through_json(unused.get_state()))
+    assert copy.reset() == unused.reset()
+    with pytest.raises(OutOfTurn, match="call reset first"):
+        make().game  # noqa: B018  (a property that raises)
+
+
+def test_a_restored_environment_prints_only_what_comes(make, capsys):
+    env = make()
+    play(env, [SEARCH], options=NILE)
+    copy = make(render_mode="human")
+    copy.set_state(through_json(env.get_state()))
+    copy.step(POSED)
+    assert capsys.readouterr().out.splitlines()[0] == "  poses     Which river floods the fields of all Egypt?"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"role": "solver"}, "with role None, got 'solver'"),
+        ({"retriever": "down"}, "with retriever"),
+        ({"seat": "solver_9"}, "got the seat 'solver_9'"),
+        ({"random": {"bit_generator": "MT19937"}}, "PCG64"),
+        ({"random": None}, "PCG64"),
+        ({"game": {}}, "what get_state returned"),
+        ({"more": 1}, "what get_state returned"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(make, change, message):
+    env = make()
+    play(env, [SEARCH], options=NILE)
+    before = through_json(env.get_state())
+    with pytest.raises(InvalidInput, match=message):
+        env.set_state({**before, **change})
+    with pytest.raises(InvalidInput, match="equal settings"):
+        make(settings={"attempts": 3}).set_state(before)
+    assert env.get_state() == before
+
+
+def test_a_random_stream_of_another_kind_cannot_be_saved(make):
+    env = make()
+    env.np_random = np.random.Generator(np.random.MT19937(0))
+    with pytest.raises(InvalidInput, match="must be a PCG64 generator to be saved, got MT19937"):
+        env.get_state()
 
 
 def test_environments_of_one_world_share_one_index(make):

@@ -57,7 +57,7 @@ def test_the_official_checker_is_content_and_silent(make):
 def test_a_search_and_a_right_answer(make):
     reset, searched, answered = play(make(), [SEARCH, RIGHT], options=Q1)
     assert reset[0] == {
-        "turns_left": 4,
+        "turns_left": 5,
         "question": "Which river floods the fields of Egypt?",
         "observation": "",
         "transcript": "",
@@ -65,7 +65,7 @@ def test_a_search_and_a_right_answer(make):
     assert searched[1:4] == (0.0, False, False)
     assert searched[0]["observation"].startswith("\n<information>Doc 1(Title: Nile) The Nile is the river")
     assert searched[0]["transcript"] == SEARCH + searched[0]["observation"]
-    assert searched[0]["turns_left"] == 3
+    assert searched[0]["turns_left"] == 4
     assert answered[1:4] == (1.0, True, False)
     assert answered[4]["end_reason"] == "answered"
     assert answered[4]["rewards"] == {"solver_0": 1.0}
@@ -142,6 +142,15 @@ def test_the_spec_is_json_and_the_environment_can_be_pickled(make):
         assert play(copy, [SEARCH, RIGHT], seed=4) == play(env, [SEARCH, RIGHT], seed=4)
 
 
+def test_a_restored_environment_goes_on_with_the_question(make):
+    env, copy = make(), make()
+    play(env, [SEARCH], seed=3)
+    copy.set_state(json.loads(json.dumps(env.get_state())))
+    for text in (SEARCH, RIGHT):
+        assert copy.step(text) == env.step(text)
+    assert [copy.reset() for _ in range(3)] == [env.reset() for _ in range(3)]
+
+
 def test_the_transcript_ends_with_the_answer(make):
     env = make(render_mode="ansi")
     play(env, [SEARCH, "<answer>Elbe</answer>"], options=Q1)
@@ -184,7 +193,7 @@ def test_without_autoreset_finished_environments_are_reset_by_mask(make):
     _, rewards, terminated, _, _ = envs.step([RIGHT, SEARCH])
     assert rewards.tolist() == [1.0, 0.0]
     observation, _ = envs.reset(options={"reset_mask": np.array(terminated)})
-    assert observation["turns_left"].tolist() == [4, 3]
+    assert observation["turns_left"].tolist() == [5, 4]
 
 
 # The embedded encyclopedia
@@ -210,5 +219,5 @@ def test_another_seed_is_another_world():
     assert atlas == {question.text for question in load_questions("atlas:0")}
     assert atlas.isdisjoint(question.text for question in load_questions("atlas:2"))
     assert load_targets("atlas:2") != load_targets("atlas")
-    with pytest.raises(InvalidInput, match="must be a whole number from 0 up, got 'atlas:x'"):
+    with pytest.raises(InvalidInput, match="a whole number from 0 up, got 'atlas:x'"):
         load_questions("atlas:x")

@@ -1,0 +1,168 @@
+"""Where challenges come from: targets made of a corpus, of a file of answers, or of SSP's rows.
+
+    load_targets("atlas:3")                               # entities of a corpus
+    read_answers("answers.jsonl")                         # {"answer": "Nile", "hops": 2, "aliases": ["Iteru"]}
+    read_ssp("random_hop.jsonl")                          # SSP's fields, example questions included
+    chosen = hop_balanced(targets, 300, rng=np.random.default_rng(0))
+    clean, dropped = without_test_answers(chosen, test_questions)
+
+`TARGETS` names the three sources.  Source of the third: SSP, section on training data; its rows hold the answer as a
+list of one string, which is made a string here, before any check can stumble over it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sesa_env.corpora import is_atlas, load_atlas, load_passages
+from sesa_env.corpora.jsonl import Row, read_rows
+from sesa_env.errors import CorpusError, InvalidInput
+from sesa_env.text import normalise_answer
+from sesa_env.types import Question, Target
+
+ATLAS_SIZE = 500
+"""How many targets, and how many questions, are drawn from an Atlas."""
+
+
+@lru_cache(maxsize=8)
+def load_targets(corpus: str) -> tuple[Target, ...]:
+    """Return the targets that a challenger can be given over a corpus.
+
+    An Atlas knows answers and the number of hops to them; of any other corpus the titles are targets, one hop away.
+
+    Raises:
+        InvalidInput: the seed of the Atlas is not a whole number.
+        CorpusError: the corpus cannot be read, or has no titles.
+    """
+    if is_atlas(corpus):
+        atlas = load_atlas(corpus)
+        return tuple(atlas.targets(ATLAS_SIZE, seed=atlas.seed))
+    titles = dict.fromkeys(passage.title.strip() for passage in load_passages(corpus)[0])
+    targets = tuple(_named_by(title) for title in titles if title)
+    if not targets:
+        raise CorpusError(f"corpus {corpus!r} has no titles to make targets of")
+    return targets
+
+
+def _named_by(title: str) -> Target:
+    """Return the target an article is about: "Kestrel (film)" is called Kestrel, its full title being an alias."""
+    name = re.sub(r"\s*\([^()]*\)$", "", title) or title
+    return Target(name, hops=1, aliases=(title,) if name != title else ())
+
+
+def read_answers(path: str | Path) -> tuple[Target, ...]:
+    """Return the targets of a JSON-lines file, plain or gzipped, in its order.
+
+    A line has `answer`, and may have `hops` (1 without it), `aliases` and `examples`.
+
+    Raises:
+        CorpusError: the file is missing or empty, or a line is malformed; the message has its number.
+    """
+    return tuple(_from_row(row, where) for where, row in _rows(path))
+
+
+def read_ssp(path: str | Path) -> tuple[Target, ...]:
+    """Return the targets of a JSON-lines file with SSP's fields, in its order.
+
+    A line has `ground_truth` (a string, or a list of one), `search_turns`, and may have `sys_question_example` (a
+    string, or a list of them).
+
+    Raises:
+        CorpusError: the file is missing or empty, or a line is malformed; the message has its number.
+    """
+    return tuple(_from_ssp(row, where) for where, row in _rows(path))
+
+
+def hop_balanced(targets: Sequence[Target], number: int, *, rng: np.random.Generator) -> list[Target]:
+    """Draw targets without repetition, as many of each number of hops as of any other, give or take one.
+
+    Args:
+        targets: to draw from; which numbers of hops there are is read off them.
+        number: how many to draw; when it does not divide evenly, chance decides who gets one more.
+        rng: decides everything; equal states give equal draws.
+
+    Returns:
+        The drawn targets, in random order.
+
+    Raises:
+        InvalidInput: `number` is below 1, or some number of hops has too few targets.
+    """
+    if number < 1:
+        raise InvalidInput(f"number must be at least 1, got {number!r}")
+    by_hops: dict[int, list[Target]] = defaultdict(list)
+    for target in targets:
+        by_hops[target.hops].append(target)
+    if not by_hops:
+        raise InvalidInput("targets must not be empty")
+    share, rest = divmod(number, len(by_hops))
+    favoured = set(rng.permutation(sorted(by_hops))[:rest].tolist())
+    drawn = [target for hops in sorted(by_hops) for target in _drawn(by_hops[hops], share + (hops in favoured), rng)]
+    return [drawn[index] for index in rng.permutation(len(drawn))]
+
+
+def _drawn(targets: Sequence[Target], number: int, rng: np.random.Generator) -> list[Target]:
+    if number > len(targets):
+        raise InvalidInput(f"targets must hold {number} of {targets[0].hops} hops, got {len(targets)}")
+    return [targets[index] for index in rng.permutation(len(targets))[:number]]
+
+
+def without_test_answers(targets: Iterable[Target], questions: Iterable[Question]) -> tuple[list[Target], list[Target]]:
+    """Split targets by whether one of their names is, after normalisation, an answer of a test question.
+
+    Returns:
+        The targets to train on, and those that were left out, both in order.
+    """
+    answers = {normalise_answer(answer) for question in questions for answer in question.answers}
+    clean: list[Target] = []
+    dropped: list[Target] = []
+    for target in targets:
+        names = {normalise_answer(name) for name in (target.answer, *target.aliases)}
+        (dropped if names & answers else clean).append(target)
+    return clean, dropped
+
+
+def _rows(path: str | Path) -> list[tuple[str, Row]]:
+    return [(f"{path}, line {number}", row) for number, row in read_rows(Path(path))]
+
+
+def _from_row(row: Row, where: str) -> Target:
+    unknown = sorted(set(row) - {"answer", "hops", "aliases", "examples"})
+    if unknown:
+        raise CorpusError(f"{where}: unknown fields {unknown}; known: answer, hops, aliases, examples")
+    aliases, examples = _texts(row, "aliases", where), _texts(row, "examples", where)
+    return _target(row.get("answer"), row.get("hops", 1), where, aliases=aliases, examples=examples)
+
+
+def _from_ssp(row: Row, where: str) -> Target:
+    answer = row.get("ground_truth")
+    if isinstance(answer, list):
+        if len(answer) != 1:
+            raise CorpusError(f"{where}: `ground_truth` must be one answer, got {answer!r}")
+        answer = answer[0]
+    return _target(answer, row.get("search_turns"), where, examples=_texts(row, "sys_question_example", where))
+
+
+def _target(
+    answer: Any, hops: Any, where: str, *, aliases: tuple[str, ...] = (), examples: tuple[str, ...] = ()
+) -> Target:
+    if isinstance(hops, bool) or not isinstance(hops, int):
+        raise CorpusError(f"{where}: the number of hops must be a whole number from 1 up, got {hops!r}")
+    try:
+        return Target(answer, hops=hops, aliases=aliases, examples=examples)
+    except InvalidInput as error:
+        raise CorpusError(f"{where}: {error}") from error
+
+
+def _texts(row: Row, field: str, where: str) -> tuple[str, ...]:
+    value = row.get(field, [])
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(item, str) and item.strip() for item in listed):
+        raise CorpusError(f"{where}: `{field}` must be a list of non-blank strings, got {value!r}")
+    return tuple(listed)

@@ -1,0 +1,79 @@
+"""The code of the documentation runs, and prints what the page says."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sesa_env.registry import JUDGES, RETRIEVERS, VALIDATORS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A fenced block of a page, and the line it starts at."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page):
+    text = page.read_text(encoding="utf-8")
+    return [Block(found[1], found[2], text[: found.start()].count("\n") + 2) for found in _BLOCK.finditer(text)]
+
+
+@pytest.fixture
+def registries():
+    """Give the registries back as they were."""
+    before = [(registry, dict(registry._makers)) for registry in (RETRIEVERS, VALIDATORS, JUDGES)]
+    yield
+    for registry, makers in before:
+        registry._makers = makers
+
+
+def run(page):
+    """Run the page's Python from top to bottom in one namespace; return (line, printed, what the page says)."""
+    namespace, results = {"__name__": "page"}, []
+    found = blocks(page)
+    for block, following in zip(found, [*found[1:], Block("", "", 0)], strict=True):
+        if block.language == "python":
+            printed = io.StringIO()
+            source = "\n" * (block.line - 1) + block.text  # so that a traceback names the page's own line
+            with contextlib.redirect_stdout(printed):
+                exec(compile(source, str(page), "exec"), namespace)
+            said = following.text if following.language == "text" else ""
+            results.append((block.line, printed.getvalue(), said))
+    return results
+
+
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_prints_what_it_says(page):
+    for line, printed, said in run(page):
+        assert printed == said, f"{page.name}, line {line}"
+
+
+def test_there_are_pages_with_code_and_output():
+    languages = {block.language for page in PAGES for block in blocks(page)}
+    assert {"python", "text"} <= languages
+
+
+def test_each_part_takes_twenty_lines_at_most():
+    """The page's promise."""
+    for block in blocks(ROOT / "docs" / "extend.md"):
+        if block.text.startswith(("class ", "def ")) or "\nclass " in block.text:
+            part = re.split(r"^(?=class |def )", block.text, flags=re.MULTILINE)[-1]
+            assert len([row for row in part.splitlines() if row.strip()]) <= 20, part
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_page_that_prints_something_else_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n\n```python\nx = 1\n```\n", encoding="utf-8")
+    assert run(page) == [(2, "1\n", "2\n"), (10, "", "")]
