@@ -19,8 +19,8 @@ from sesa_env.types import View
 class Agent(Protocol):
     """Plays one role at any number of seats side by side."""
 
-    def act(self, views: Sequence[View]) -> list[str]:
-        """Return one text per view, in order.  A view with turn 0 starts a new attempt."""
+    def act(self, views: Sequence[View]) -> Sequence[str | None]:
+        """Return one text per view, in order; None where the agent cannot go on.  Turn 0 starts a new attempt."""
         ...
 
 

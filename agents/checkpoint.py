@@ -19,11 +19,14 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from agents.policies.hf import HFPolicy, LanguageModel
+from agents.prompts import PROMPT_VERSION
 from agents.selfplay import Seat
 from sesa_env.errors import InvalidInput
 from skill_memory.base import SkillMemory
@@ -51,7 +54,9 @@ def save_checkpoint(
     torch.save({role: seat.learner.state_dict() for role, seat in seats.items()}, draft / "optimizers.pt")
     memory.save(draft / MEMORY_FILE)
     streams = {role: policy.generator.get_state().numpy().tobytes().hex() for role, policy in policies.items()}
-    (draft / "state.json").write_text(json.dumps({"schema": SCHEMA, "step": step, "generators": streams}))
+    (draft / "state.json").write_text(
+        json.dumps({"schema": SCHEMA, "prompts": PROMPT_VERSION, "step": step, "generators": streams})
+    )
     shutil.rmtree(place, ignore_errors=True)
     os.replace(draft, place)
     return place
@@ -74,10 +79,7 @@ def load_checkpoint(place: Path, *, model: LanguageModel, seats: Mapping[str, Se
 
     The memory is not loaded here: its file is `MEMORY_FILE` in the same folder, to be opened by whoever makes it.
     """
-    state = json.loads((place / "state.json").read_text())
-    if state.get("schema") != SCHEMA:
-        raise InvalidInput(f"{place} has checkpoint schema {state.get('schema')!r}, this version reads {SCHEMA}")
-    load_weights(place, model)
+    state = load_weights(place, model)
     optimizers = torch.load(place / "optimizers.pt", weights_only=True)
     for role, policy in _policies(seats).items():
         seats[role].learner.load_state_dict(optimizers[role])
@@ -86,14 +88,27 @@ def load_checkpoint(place: Path, *, model: LanguageModel, seats: Mapping[str, Se
     return int(state["step"])
 
 
-def load_weights(place: Path, model: LanguageModel) -> None:
-    """Put only the policies' weights back, as an evaluation needs them."""
+def load_weights(place: Path, model: LanguageModel) -> dict[str, Any]:
+    """Put only the policies' weights back, as an evaluation needs them, and return the checkpoint's state.
+
+    Raises:
+        InvalidInput: the checkpoint is damaged, or of another schema, prompt version, model or LoRA rank.
+    """
+    try:
+        state: dict[str, Any] = json.loads((place / "state.json").read_text())
+        weights = load_file(place / "adapters.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InvalidInput(f"checkpoint {place} is damaged: {error}") from error
+    for name, own in (("schema", SCHEMA), ("prompts", PROMPT_VERSION)):
+        if state.get(name) != own:
+            raise InvalidInput(f"{place} was saved with {name} {state.get(name)!r}, this version plays {own!r}")
     by_adapter: dict[str, dict[str, torch.Tensor]] = {}
-    for key, tensor in load_file(place / "adapters.safetensors").items():
+    for key, tensor in weights.items():
         adapter, _, name = key.partition("/")
         by_adapter.setdefault(adapter, {})[name] = tensor
-    for adapter, state in by_adapter.items():
-        model.load_adapter_state(adapter, state)
+    for adapter, tensors in by_adapter.items():
+        model.load_adapter_state(adapter, tensors)
+    return state
 
 
 def _policies(seats: Mapping[str, Seat]) -> dict[str, HFPolicy]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from yaml import YAMLError
 
 from agents.learner import LearnerSettings
 from sesa_env.errors import SesaError, SettingsError
@@ -70,6 +71,8 @@ class Settings:
     retriever: str = "bm25"
     index: str | None = None
     """Folder of an index made by `sesa index`; None builds or reuses one in the user cache."""
+    judge: str = "exact"
+    """Name in `JUDGES`: what an answer earns in training.  Evaluations always report exact match and F1."""
     policy: str = "smollm2"
     """Name of a registered policy, the path of a model folder, or a hub id."""
     shared_weights: bool = False
@@ -85,9 +88,12 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        _require("steps", self.steps, self.steps >= 0, "be at least 0")
-        for name in ("rounds", "checkpoint_every"):
-            _require(name, getattr(self, name), getattr(self, name) >= 1, "be at least 1")
+        for name in ("steps", "seed"):
+            _require(name, getattr(self, name), getattr(self, name) >= 0, "be at least 0")
+        _require("rounds", self.rounds, self.rounds >= 2, "be at least 2, or a challenger has nobody to compare with")
+        _require("checkpoint_every", self.checkpoint_every, self.checkpoint_every >= 1, "be at least 1")
+        baseline = self.challenger.baseline
+        _require("challenger.baseline", baseline, baseline == "batch", 'be "batch": each target is asked about once')
         for role in ("solver", "challenger"):
             sampled, learned = getattr(self.model, f"{role}_temperature"), getattr(self, role).temperature
             _require(f"{role}.temperature", learned, learned == sampled, f"equal model.{role}_temperature ({sampled})")
@@ -111,7 +117,7 @@ def resolve(preset: Mapping[str, Any], overrides: Sequence[str] = ()) -> Setting
         settings: Settings = _build(Settings, OmegaConf.to_container(merged, resolve=True))
     except SesaError:
         raise
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, YAMLError) as error:
         raise SettingsError(_explain(error)) from error
     return settings
 
@@ -129,7 +135,10 @@ def load_settings(path: Path) -> Settings:
     """
     if not path.is_file():
         raise SettingsError(f"no settings at {path}; a run folder has a settings.yaml")
-    values = OmegaConf.to_container(OmegaConf.load(path))
+    try:
+        values = OmegaConf.to_container(OmegaConf.load(path))
+    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(values, dict):
         raise SettingsError(f"{path} must hold a mapping of settings, got {type(values).__name__}")
     return resolve({str(key): value for key, value in values.items()})
@@ -147,8 +156,10 @@ def _build(cls: Any, values: Any) -> Any:
     return cls(**arguments)
 
 
-def _explain(error: OmegaConfBaseException) -> str:
+def _explain(error: OmegaConfBaseException | YAMLError) -> str:
     """Say which key is wrong and which would have been right."""
+    if isinstance(error, YAMLError):
+        return f"a setting's value must be YAML: {' '.join(str(error).split())}"
     key = str(getattr(error, "full_key", "") or getattr(error, "key", ""))
     if isinstance(error, ConfigKeyError):
         parent = error.object_type if is_dataclass(error.object_type) else Settings

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, get_args
 
 import torch
@@ -73,7 +73,7 @@ class LearnerSettings:
     """The temperature the tokens were sampled at."""
     epochs: int = 1
     """Optimiser steps on the same batch."""
-    micro_batch_tokens: int = 4096
+    micro_batch_tokens: int = 1024
     """Tokens, padding included, in one forward pass; a longer sequence runs alone.  It does not change the result."""
     mask_zero_advantage: bool = False
     """Leave groups of equal rewards out of the update altogether, KL and denominators included."""
@@ -84,9 +84,9 @@ class LearnerSettings:
 
     def __post_init__(self) -> None:
         for name in ("lr", "max_grad_norm", "clip_low", "clip_high"):
-            _require(self, name, getattr(self, name) > 0, "be positive")
+            _require(self, name, 0 < getattr(self, name) < inf, "be positive and finite")
         for name in ("weight_decay", "kl_coef", "entropy_coef"):
-            _require(self, name, getattr(self, name) >= 0, "not be negative")
+            _require(self, name, 0 <= getattr(self, name) < inf, "be finite and not negative")
         for name in ("epochs", "micro_batch_tokens"):
             _require(self, name, getattr(self, name) >= 1, "be at least 1")
         for name, kind in (("aggregation", Aggregation), ("scale", Scale), ("baseline", Baseline)):

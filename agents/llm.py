@@ -64,12 +64,8 @@ class LLMAgent:
         self._temperature = temperature
         self._attempts: dict[str, _Attempt] = {}
 
-    def act(self, views: Sequence[View]) -> list[str]:
-        """Write one text per view, in order.
-
-        An attempt whose context is full writes the empty text, which the game counts as an invalid turn, and is marked
-        truncated.
-        """
+    def act(self, views: Sequence[View]) -> list[str | None]:
+        """Write one text per view, in order; None where the context is full, and the attempt is marked truncated."""
         self._open([view for view in views if view.turn == 0])
         for view in views:
             if view.turn:
@@ -80,13 +76,16 @@ class LLMAgent:
             attempt.truncated = attempt.truncated or len(attempt.tokens) > room
         writing = [attempt for attempt in attempts if not attempt.truncated]
         completions = iter(self._write(writing))
-        return ["" if attempt.truncated else self._record(attempt, next(completions)) for attempt in attempts]
+        return [None if attempt.truncated else self._record(attempt, next(completions)) for attempt in attempts]
 
     def drain(self) -> dict[str, TokenTrajectory]:
         """Return the attempts played since the last call, by episode, and forget them.
 
-        An attempt that wrote nothing, its prompt being too long, is left out: there is nothing to learn from.
+        What came after the last written token is cut off, and an attempt that wrote nothing is left out: neither has
+        anything to learn from.
         """
+        for attempt in self._attempts.values():
+            attempt.tokens.truncate(_end_of_writing(attempt.tokens))
         played = {
             episode: attempt.tokens.freeze(
                 episode=episode,
@@ -124,3 +123,8 @@ class LLMAgent:
         attempt.tokens.append_written(completion.token_T, completion.logp_T)
         attempt.ended = completion.finish == "end"
         return self.policy.decode(completion.token_T)
+
+
+def _end_of_writing(tokens: TokenSequence) -> int:
+    """Return the length up to and including the last token the policy wrote."""
+    return max((place + 1 for place, written in enumerate(tokens.written_T) if written), default=0)

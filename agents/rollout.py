@@ -31,8 +31,8 @@ def play(
         retriever: answers all searches.
         on_tick: called after every tick, for progress bars.
     """
-    while moves := [move for role, agent in agents.items() for move in _moves(games, role, agent)]:
-        advance(moves, retriever)
+    while any(game.active for game in games):
+        advance([move for role, agent in agents.items() for move in _moves(games, role, agent)], retriever)
         on_tick()
     return [game.result for game in games]
 
@@ -42,4 +42,10 @@ def _moves(games: Sequence[Game], role: str, agent: Agent) -> list[Move]:
     if not seats:
         return []
     texts = agent.act([game.view(seat) for game, seat in seats])
-    return [Move(game, seat, text) for (game, seat), text in zip(seats, texts, strict=True)]
+    moves = []
+    for (game, seat), text in zip(seats, texts, strict=True):
+        if text is None:
+            game.stop(seat)
+        else:
+            moves.append(Move(game, seat, text))
+    return moves

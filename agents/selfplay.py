@@ -23,10 +23,13 @@ from agents.learner import Learner, Sample, comparable
 from agents.llm import LLMAgent
 from agents.rollout import play
 from agents.tokens import TokenTrajectory
+from sesa_env.errors import SearchUnavailable
 from sesa_env.game import Game
 from sesa_env.judge import Judge
 from sesa_env.retrieval.base import Retriever
+from sesa_env.text import question_key
 from sesa_env.types import CHALLENGER, SOLVER, Round, Target, Trajectory
+from sesa_env.validators import ValidatorChain
 from skill_memory.base import Consolidation, Failure, SkillMemory, Use
 
 
@@ -63,6 +66,7 @@ class SelfPlay:
         settings: rules, sizes and learning rates.
         retriever: answers both roles' searches.
         draw_targets: the targets of a step, by its number; the same number gives the same targets.
+        validators: the chain that checks posed questions; one for the whole run, since some remember earlier ones.
         memory: what the solver's agent reads, and what this loop feeds.
         judge: scores answers.
         solver, challenger: the two seats; with shared weights both learners train the same ones.
@@ -75,6 +79,7 @@ class SelfPlay:
         *,
         retriever: Retriever,
         draw_targets: Callable[[int], Sequence[Target]],
+        validators: ValidatorChain,
         memory: SkillMemory,
         judge: Judge,
         solver: Seat,
@@ -85,16 +90,23 @@ class SelfPlay:
         self.memory = memory
         self._retriever = retriever
         self._draw_targets = draw_targets
+        self._validators = validators
         self._judge = judge
         self._seats = {CHALLENGER: challenger, SOLVER: solver}
         self._on_tick = on_tick
 
     def step(self, number: int) -> StepReport:
-        """Play, learn, credit, distil."""
+        """Play, learn, credit, distil.
+
+        Raises:
+            SearchUnavailable: no attempt of the step got through to the search tool; nothing was learned.
+        """
         rounds, tokens = self._play(number)
+        if not any(attempt.usable for round_ in rounds for attempt in _attempts(round_)):
+            raise SearchUnavailable(f"the search tool failed in every round of step {number}; the run can be resumed")
         updates = self._learn(rounds, tokens)
-        self.memory.credit(_uses(rounds, tokens, step=number))
-        queued = sum(self.memory.offer(failure) for failure in _failures(rounds, tokens, step=number))
+        self.memory.credit(uses(rounds, tokens, step=number))
+        queued = sum(self.memory.offer(failure) for failure in failures(rounds, tokens, step=number))
         consolidation = self.memory.consolidate(step=number)
         numbers = {
             **describe(rounds),
@@ -108,7 +120,9 @@ class SelfPlay:
     def _play(self, number: int) -> tuple[list[Round], dict[str, TokenTrajectory]]:
         games = []
         for index, target in enumerate(self._draw_targets(number)):
-            game = Game(self.settings.game, judge=self._judge, id=f"step{number}-round{index}")
+            game = Game(
+                self.settings.game, judge=self._judge, id=f"step{number}-round{index}", validators=self._validators
+            )
             game.pose(target)
             games.append(game)
         agents = {role: seat.agent for role, seat in self._seats.items()}
@@ -151,28 +165,32 @@ def challenger_samples(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajec
     ]
 
 
-def _uses(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, step: int) -> list[Use]:
+def uses(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, step: int) -> list[Use]:
     """One use per question whose attempts saw skills and gave at least one answer; malformed attempts do not count."""
-    uses = []
+    found = []
     for round_ in rounds:
         answered = [attempt for attempt in round_.solvers if attempt.usable and attempt.output is not None]
         skill_ids = _skill_ids(round_, tokens)
         if skill_ids and answered:
             solve_rate = sum(attempt.reward > 0 for attempt in answered) / len(answered)
-            uses.append(Use(round_.id, skill_ids, solve_rate, step=step))
-    return uses
+            found.append(Use(_key(round_), skill_ids, solve_rate, step=step))
+    return found
 
 
-def _failures(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, step: int) -> list[Failure]:
-    """One failure per question: a wrong answer after a search if there is one, else whatever went wrong."""
-    failures = []
+def failures(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, step: int) -> list[Failure]:
+    """One failure per question: a wrong answer after a search if there is one, else whatever went wrong.
+
+    An attempt that ran out of context teaches nothing about searching.
+    """
+    found = []
     for round_ in rounds:
-        lost = [attempt for attempt in round_.solvers if attempt.usable and attempt.reward <= 0]
+        usable = [attempt for attempt in round_.solvers if attempt.usable]
+        lost = [one for one in usable if one.reward <= 0 and one.end_reason != "policy_stopped"]
         if not lost or round_.question is None or round_.solve_rate is None:
             continue
-        failures.append(
+        found.append(
             Failure(
-                question_id=round_.id,
+                question_id=_key(round_),
                 question=round_.question.text,
                 answers=round_.question.answers,
                 trajectory=max(lost, key=_informative),
@@ -181,7 +199,12 @@ def _failures(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *,
                 step=step,
             )
         )
-    return failures
+    return found
+
+
+def _key(round_: Round) -> str:
+    """Name a round's question by its text, so that it is known again when it is asked again."""
+    return question_key(round_.question.text) if round_.question else round_.id
 
 
 def _informative(attempt: Trajectory) -> tuple[bool, int]:
@@ -203,9 +226,7 @@ def describe(rounds: Sequence[Round]) -> dict[str, float]:
     rated = [round_.solve_rate for round_ in rounds if round_.solve_rate is not None]
     numbers: dict[str, float] = {
         "rounds": len(rounds),
-        "rounds/unusable": sum(
-            not attempt.usable for round_ in rounds for attempt in (*round_.solvers, *filter(None, [round_.challenger]))
-        ),
+        "rounds/unusable": sum(not attempt.usable for round_ in rounds for attempt in _attempts(round_)),
     }
     numbers |= {f"rejected/{name}": count for name, count in Counter(r.rejection for r in posed if r.rejection).items()}
     if posed:
@@ -215,6 +236,10 @@ def describe(rounds: Sequence[Round]) -> dict[str, float]:
         numbers["solve_rate/frontier_share"] = sum(0.0 < rate < 1.0 for rate in rated) / len(rated)
     numbers |= _action_mix(CHALLENGER, [round_.challenger for round_ in posed if round_.challenger])
     return numbers | _action_mix(SOLVER, [attempt for round_ in rounds for attempt in round_.solvers])
+
+
+def _attempts(round_: Round) -> tuple[Trajectory, ...]:
+    return (*round_.solvers, *filter(None, [round_.challenger]))
 
 
 def _action_mix(role: str, attempts: Sequence[Trajectory]) -> dict[str, float]:

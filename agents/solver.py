@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from agents.base import Message, Policy
 from agents.llm import LLMAgent, Opening
 from agents.prompts import solver_messages
+from sesa_env.text import question_key
 from sesa_env.types import View
 from skill_memory.base import SkillMemory
 from skill_memory.render import render_skills
@@ -32,12 +33,11 @@ def make_solver(
     """
 
     def openings(views: Sequence[View]) -> list[Opening]:
-        views_of: dict[str, str] = {view.question: view.episode for view in views}
-        sources = [episode.rpartition("/")[0] for episode in views_of.values()]
-        found = memory.retrieve(list(views_of), exclude_source=sources)
+        questions = list(dict.fromkeys(view.question for view in views))
+        found = memory.retrieve(questions, exclude_source=[question_key(question) for question in questions])
         opened = {
             question: _opening(policy, question, skills, token_budget=token_budget, snapshot_id=memory.snapshot_id)
-            for question, skills in zip(views_of, found, strict=True)
+            for question, skills in zip(questions, found, strict=True)
         }
         return [opened[view.question] for view in views]
 

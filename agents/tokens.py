@@ -36,7 +36,7 @@ class TokenTrajectory:
         prompt_length: how many tokens came before the first written one.
         skill_ids: the skills the prompt showed.
         snapshot_id: the state of the skill memory they came from.
-        truncated: whether the attempt ended for lack of tokens or turns rather than by its own choice.
+        truncated: whether the attempt ended because its context was full.
 
     Raises:
         InvalidInput: the fields do not fit each other, or a written token has no usable log-probability.

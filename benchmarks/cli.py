@@ -3,41 +3,37 @@
     sesa train method=sesa corpus=atlas policy=smollm2 steps=4 --out runs/sesa
     sesa eval runs/sesa --data atlas:1 --memory on,off
 
-Every command is one call of a library function.  A user's mistake is one line on stderr and exit code 2; a traceback
-means a bug.
+Every command is one call of a library function; `benchmarks.__main__` runs them and turns mistakes into one line.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from benchmarks.manifest import require_own_packages
-from sesa_env.errors import InvalidInput, MissingDependency, SesaError
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
-try:
-    import typer
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-except ImportError as error:
-    raise MissingDependency("the `sesa` command needs the extra `cli`: pip install 'sesa-env[cli]'") from error
+from sesa_env.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from agents.config import Settings
     from agents.selfplay import StepReport
+    from benchmarks.datasets import Dataset
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 console = Console()
@@ -60,7 +56,12 @@ def sesa() -> None:
 def index_command(
     corpus: Annotated[str, typer.Option(help="JSON-lines corpus: id, title, contents; may be gzipped.")],
     out: Annotated[Path, typer.Option(help="Folder for the index; new or empty.")],
-    backend: Annotated[Literal["lucene", "bm25"], typer.Option(help="lucene (Pyserini) or bm25 (no Java).")] = "lucene",
+    backend: Annotated[
+        Literal["lucene", "bm25", "dense"], typer.Option(help="lucene (Pyserini), bm25 (no Java) or dense (FAISS).")
+    ] = "lucene",
+    encoder: Annotated[
+        str | None, typer.Option(help="For dense: minilm, e5-base-v2, or a model's folder or id.")
+    ] = None,
 ) -> None:
     """Build a search index over a corpus."""
     from sesa_env.retrieval.index import build_index
@@ -68,7 +69,11 @@ def index_command(
     with _progress() as progress:
         task = progress.add_task("indexing", total=None)
         manifest = build_index(
-            Path(corpus), out, backend=backend, progress=lambda passages: progress.update(task, completed=passages)
+            Path(corpus),
+            out,
+            backend=backend,
+            encoder=encoder,
+            progress=lambda passages: progress.update(task, completed=passages),
         )
     console.print(f"{manifest.passages:,} passages indexed in {out} ({backend})", highlight=False)
 
@@ -104,7 +109,7 @@ def train_command(
 def eval_command(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     data: Annotated[list[str], typer.Option(help='JSON-lines questions, or "atlas:SEED"; may be given several times.')],
-    memory: Annotated[str, typer.Option(help="on, off, or on,off.")] = "on,off",
+    memory: Annotated[str | None, typer.Option(help="on, off, or on,off; default what the run has.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most questions of each data set.")] = 100,
     gold_in_corpus: Annotated[bool, typer.Option(help="Only questions marked `gold_in_corpus`.")] = False,
     corpus: Annotated[
@@ -112,32 +117,34 @@ def eval_command(
     ] = None,
     retriever: Annotated[str | None, typer.Option(help="Default the run's.")] = None,
     index: Annotated[str | None, typer.Option(help="Index folder; default the run's.")] = None,
-    out: Annotated[Path | None, typer.Option(help="File for the rows; default RUN/eval.jsonl.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New file for the rows; default the first free RUN/eval*.jsonl.")
+    ] = None,
 ) -> None:
     """Measure a run's solver on given questions, memory on and off."""
     _quiet_libraries()
-    from benchmarks.datasets import load_dataset
     from benchmarks.evaluate import evaluate
     from benchmarks.report import report, write_rows
 
-    modes = tuple(memory.split(","))
-    sets = [load_dataset(name, limit=limit, gold_in_corpus=gold_in_corpus) for name in data]
+    sets = _load_sets(data, limit=limit, gold_in_corpus=gold_in_corpus)
+    place = _new_file(out or _first_free(run, "eval", ".jsonl"))
+    modes = tuple(memory.split(",")) if memory else ()
     rows = []
     with _progress() as progress:
-        task = progress.add_task("answering", total=sum(len(one.questions) for one in sets) * len(modes))
+        task = progress.add_task("answering", total=None)
         for one in sets:
             rows += evaluate(
                 run,
-                one.questions,
-                dataset=one.name,
+                one,
                 memory_modes=modes,
-                corpus=corpus or one.corpus,
+                corpus=corpus,
                 retriever=retriever,
                 index=index,
                 on_answers=lambda count: progress.advance(task, count),
             )
-    write_rows(rows, out or run / "eval.jsonl")
+    write_rows(rows, place)
     console.print(report(rows))
+    console.print(f"rows saved in {place}", highlight=False)
 
 
 @app.command("retrieval")
@@ -147,6 +154,7 @@ def retrieval_command(
         list[Path], typer.Option(help="JSON-lines questions with supporting_titles; several times for several.")
     ],
     index: Annotated[list[Path], typer.Option(help="Index folder of that corpus; several times to compare.")],
+    encoder: Annotated[str | None, typer.Option(help="For a dense index.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Most questions of each data set.")] = None,
     out: Annotated[Path | None, typer.Option(help="File for the rows.")] = None,
 ) -> None:
@@ -154,17 +162,22 @@ def retrieval_command(
     from benchmarks.retrieval import measure, report, write_runs
     from sesa_env.retrieval.index import read_manifest
 
+    backends = [read_manifest(folder).backend for folder in index]
+    if len(set(backends)) < len(backends):
+        raise InvalidInput(f"index must name one folder for each back end, got {', '.join(backends)}")
+    place = _new_file(out) if out is not None else None
     with _progress() as progress:
         task = progress.add_task("searching", total=None)
         runs = measure(
             corpus,
             data,
-            indexes={read_manifest(folder).backend: folder for folder in index},
+            indexes=dict(zip(backends, index, strict=True)),
             limit=limit,
+            encoder=encoder,
             progress=lambda backend, count: progress.update(task, description=backend, completed=count),
         )
-    if out is not None:
-        write_runs(runs, out)
+    if place is not None:
+        write_runs(runs, place)
     console.print(report(runs))
 
 
@@ -172,26 +185,25 @@ def retrieval_command(
 def oracle_command(
     data: Annotated[list[str], typer.Option(help='JSON-lines questions, or "atlas:SEED"; may be given several times.')],
     corpus: Annotated[str | None, typer.Option(help="Corpus to search; default the data's atlas.")] = None,
-    retriever: Annotated[str, typer.Option(help="lucene or bm25.")] = "bm25",
+    retriever: Annotated[str, typer.Option(help="A registered retriever: bm25, lucene, dense, ...")] = "bm25",
     index: Annotated[str | None, typer.Option(help="Index folder of the corpus.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most questions of each data set.")] = 100,
     gold_in_corpus: Annotated[bool, typer.Option(help="Only questions marked `gold_in_corpus`.")] = False,
     out: Annotated[Path | None, typer.Option(help="File for the rows.")] = None,
 ) -> None:
     """Play gold queries and gold answers through the environment: it must score 100 %, or the plumbing leaks."""
-    from benchmarks.datasets import load_dataset
     from benchmarks.evaluate import evaluate_oracle
     from benchmarks.report import report, write_rows
 
+    place = _new_file(out) if out is not None else None
     rows = []
-    for name in data:
-        one = load_dataset(name, limit=limit, gold_in_corpus=gold_in_corpus)
+    for one in _load_sets(data, limit=limit, gold_in_corpus=gold_in_corpus):
         where = corpus or one.corpus
         if where is None:
-            raise InvalidInput(f"corpus must be given for {name!r}, which does not bring its own")
-        rows += evaluate_oracle(one.questions, dataset=one.name, corpus=where, retriever=retriever, index=index)
-    if out is not None:
-        write_rows(rows, out)
+            raise InvalidInput(f"corpus must be given for {one.name!r}, which does not bring its own")
+        rows += evaluate_oracle(one, corpus=where, retriever=retriever, index=index)
+    if place is not None:
+        write_rows(rows, place)
     console.print(report(rows))
 
 
@@ -206,7 +218,7 @@ def demo_command(
     from benchmarks.demo import demo
     from benchmarks.report import report, write_rows
 
-    folder = out or _new_folder(Path("runs"), "demo")
+    folder = out or _first_free(Path("runs"), "demo")
     with _progress() as progress:
         task = progress.add_task("demo", total=None)
         rows = demo(
@@ -227,17 +239,31 @@ def demo_command(
     )
 
 
-def _new_folder(parent: Path, name: str) -> Path:
+def _load_sets(names: list[str], *, limit: int, gold_in_corpus: bool) -> list[Dataset]:
+    """Load question sets, whose names in a table must differ."""
+    from benchmarks.datasets import load_dataset
+
+    sets = [load_dataset(name, limit=limit, gold_in_corpus=gold_in_corpus) for name in names]
+    known = [one.name for one in sets]
+    if len(set(known)) < len(known):
+        raise InvalidInput(f"data sets must have different names, got {', '.join(known)}")
+    return sets
+
+
+def _first_free(folder: Path, name: str, end: str = "") -> Path:
     """Return the first of NAME, NAME-2, NAME-3 ... that does not exist yet."""
-    return next(path for path in (parent / f"{name}{end}" for end in _endings()) if not path.exists())
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(path for path in (folder / f"{one}{end}" for one in names) if not path.exists())
 
 
-def _endings() -> Iterator[str]:
-    yield ""
-    yield from (f"-{number}" for number in itertools.count(2))
+def _new_file(path: Path) -> Path:
+    """Refuse a file that is there already, before any work is done for it."""
+    if path.exists():
+        raise InvalidInput(f"out must be a new file, got {str(path)!r}, which exists")
+    return path
 
 
-def _resolve(overrides: list[str]):  # type: ignore[no-untyped-def]  # noqa: ANN202 - Settings, imported late
+def _resolve(overrides: list[str]) -> Settings:
     """Resolve `method=NAME` and the other overrides into settings."""
     from agents.config import resolve
     from benchmarks.methods import method
@@ -249,7 +275,11 @@ def _resolve(overrides: list[str]):  # type: ignore[no-untyped-def]  # noqa: ANN
 
 def _show_step(progress: Progress, task: TaskID | None, report: StepReport) -> None:
     numbers = report.numbers
-    parts = [f"step {report.step}", f"valid {numbers.get('valid_share', 0):.0%}"]
+    parts = [f"step {report.step}"]
+    if "valid_share" in numbers:
+        parts.append(f"valid {numbers['valid_share']:.0%}")
+    if numbers["rounds/unusable"]:
+        parts.append(f"{numbers['rounds/unusable']:.0f} attempts lost to the search tool")
     if "solve_rate/mean" in numbers:
         parts.append(f"solve rate {numbers['solve_rate/mean']:.2f}")
         parts.append(f"at the frontier {numbers['solve_rate/frontier_share']:.0%}")
@@ -286,17 +316,3 @@ def _quiet_libraries() -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def main() -> None:
-    """Run the command line; expected errors become one line and exit code 2."""
-    try:
-        require_own_packages()
-        app()
-    except SesaError as error:
-        notes.print(f"sesa: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

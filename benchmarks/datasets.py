@@ -17,11 +17,12 @@ from sesa_env.types import Question
 
 
 class Dataset(NamedTuple):
-    """Questions, what they are called in tables, and the corpus they belong to (None: the run's own)."""
+    """Questions, their name in tables, their corpus (None: the run's own), and whether their world is invented."""
 
     name: str
     questions: list[Question]
     corpus: str | None
+    fictional: bool
 
 
 def load_dataset(name: str, *, limit: int, gold_in_corpus: bool = False) -> Dataset:
@@ -36,9 +37,9 @@ def load_dataset(name: str, *, limit: int, gold_in_corpus: bool = False) -> Data
         CorpusError: the file is missing or malformed, or no question is left.
     """
     if is_atlas(name):
-        return Dataset(name, list(load_questions(name))[:limit], corpus=name)
+        return Dataset(name, list(load_questions(name))[:limit], corpus=name, fictional=True)
     keep = (lambda row: bool(row.get("gold_in_corpus"))) if gold_in_corpus else None
     questions = read_questions(Path(name), limit=limit, keep=keep)
     if not questions:
         raise CorpusError(f"{name}: no question is marked gold_in_corpus")
-    return Dataset(Path(name).name.removesuffix(".gz").removesuffix(".jsonl"), questions, corpus=None)
+    return Dataset(Path(name).name.removesuffix(".gz").removesuffix(".jsonl"), questions, corpus=None, fictional=False)

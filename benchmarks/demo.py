@@ -51,5 +51,5 @@ def demo(
         tell(f"{name}: {settings.steps} steps of self-play, {settings.rounds} questions each")
         run = train(settings, out / name, on_tick=on_tick, on_step=on_step)
         tell(f"{name}: {questions} questions about a world it has never seen, memory {' and '.join(memory_modes)}")
-        rows += evaluate(run, test.questions, dataset=test.name, memory_modes=memory_modes, corpus=test.corpus)
+        rows += evaluate(run, test, memory_modes=memory_modes)
     return rows

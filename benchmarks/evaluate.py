@@ -1,6 +1,6 @@
 """Put a run's solver to given questions, with its memory on or off, and keep one row per question.
 
-    rows = evaluate(Path("runs/sesa"), questions, dataset="hotpotqa", memory_modes=("on", "off"))
+    rows = evaluate(Path("runs/sesa"), load_dataset("atlas:1", limit=100), memory_modes=("off", "on"))
 
 Greedy decoding, one attempt per question, the run's own rules and prompts.  The skill bank is a copy of the
 checkpoint's, so nothing an evaluation does can change the run.
@@ -8,7 +8,6 @@ checkpoint's, so nothing an evaluation does can change the run.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -24,6 +23,7 @@ from agents.scripted import Oracle
 from agents.seats import adapter_of, load_model
 from agents.solver import make_solver
 from agents.tokens import TokenTrajectory
+from benchmarks.datasets import Dataset
 from benchmarks.report import Row
 from benchmarks.train import CHECKPOINTS, SETTINGS_FILE
 from sesa_env.corpora import is_atlas, load_atlas
@@ -36,18 +36,16 @@ from sesa_env.retrieval.base import Retriever
 from sesa_env.rewards import containment, exact_match, f1
 from sesa_env.text import neutralise
 from sesa_env.types import SOLVER, Question, Trajectory
-from skill_memory.base import SkillMemory
-from skill_memory.none import NoMemory
+from skill_memory import NoMemory, SkillMemory, restore
 
-MEMORY_MODES = ("on", "off")
+MEMORY_MODES = ("off", "on")
 
 
 def evaluate(
     run: Path,
-    questions: Sequence[Question],
+    data: Dataset,
     *,
-    dataset: str,
-    memory_modes: Sequence[str],
+    memory_modes: Sequence[str] = (),
     corpus: str | None = None,
     retriever: str | None = None,
     index: str | None = None,
@@ -57,11 +55,11 @@ def evaluate(
 
     Args:
         run: a folder made by `benchmarks.train.train`.
-        questions: with different ids.
-        dataset: their name, for tables.
-        memory_modes: "on" shows the checkpoint's skills, "off" builds no memory at all.
-        corpus: what to search instead of the run's own corpus.
-        retriever: by what, instead of the run's own.
+        data: the questions.
+        memory_modes: "on" shows the checkpoint's skills, "off" builds no memory at all; none given means both, or "off"
+            alone for a run without skills.
+        corpus: what to search; None takes the data's own corpus, or else the run's.
+        retriever: by what; None takes the run's own.
         index: in which index; None takes the run's own, or for another corpus one in the user cache.
         on_answers: called with the number of questions just finished, for progress bars.
 
@@ -74,45 +72,42 @@ def evaluate(
             raise InvalidInput(f"memory must be of {MEMORY_MODES}, got {mode!r}")
     settings = load_settings(run / SETTINGS_FILE)
     place = latest_checkpoint(run / CHECKPOINTS)
-    own_corpus = corpus is None or corpus == settings.corpus
+    where = corpus or data.corpus or settings.corpus
     search = open_retriever(
-        corpus or settings.corpus,
+        where,
         retriever=retriever or settings.retriever,
-        index=index or (settings.index if own_corpus else None),
+        index=index or (settings.index if where == settings.corpus else None),
     )
     model = load_model(settings)
     load_weights(place, model)
+    about: dict[str, object] = {"run": run.name, "method": settings.method, "fictional": data.fictional}
+    about |= {"dataset": _label(data, settings), "retrieval": search.fingerprint, "top_k": settings.game.top_k}
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for mode in memory_modes:
-            with closing(_memory(settings, place, Path(scratch), mode=mode)) as memory:
-                solver = _solver(model, memory, settings)
-                for start in range(0, len(questions), settings.model.rollout_batch):
-                    batch = questions[start : start + settings.model.rollout_batch]
-                    attempts = attempt_all(batch, solver, search, settings.game)
-                    tokens = solver.drain()
-                    about: dict[str, object] = {"run": run.name, "method": settings.method, "memory": mode}
-                    about |= {"dataset": dataset, "fictional": is_atlas(corpus or settings.corpus)}
-                    about |= {"retrieval": search.fingerprint, "top_k": settings.game.top_k}
-                    rows += [
-                        _row(question, attempt, tokens.get(attempt.episode), **about)
-                        for question, attempt in zip(batch, attempts, strict=True)
-                    ]
-                    on_answers(len(batch))
+    with tempfile.TemporaryDirectory() as scratch, closing(_saved_memory(settings, place, Path(scratch))) as saved:
+        for mode in dict.fromkeys(memory_modes or (MEMORY_MODES if len(saved) else ("off",))):
+            if mode == "on" and not len(saved):
+                raise InvalidInput("memory cannot be 'on': this run has no skills; use --memory off")
+            solver = _solver(model, saved if mode == "on" else NoMemory(), settings)
+            for start in range(0, len(data.questions), settings.model.rollout_batch):
+                batch = data.questions[start : start + settings.model.rollout_batch]
+                attempts = attempt_all(batch, solver, search, settings.game)
+                tokens = solver.drain()
+                rows += [
+                    _row(question, attempt, tokens.get(attempt.episode), memory=mode, **about)
+                    for question, attempt in zip(batch, attempts, strict=True)
+                ]
+                on_answers(len(batch))
     return rows
 
 
-def evaluate_oracle(
-    questions: Sequence[Question], *, dataset: str, corpus: str, retriever: str, index: str | None
-) -> list[Row]:
+def evaluate_oracle(data: Dataset, *, corpus: str, retriever: str, index: str | None) -> list[Row]:
     """Let the scripted oracle play every question through the environment and return its rows.
 
     It searches for the gold titles (in an Atlas, by the gold queries) and answers with the gold answer, so anything
     below 100 % is a fault of rules, parsing or scoring.
 
     Args:
-        questions: with different ids.
-        dataset: their name, for tables.
+        data: the questions.
         corpus: what is searched.
         retriever: by what.
         index: in which index; None takes one in the user cache.
@@ -120,6 +115,7 @@ def evaluate_oracle(
     Raises:
         SesaError: the corpus or the index cannot be opened.
     """
+    questions = data.questions
     search = open_retriever(corpus, retriever=retriever, index=index)
     rules = GameSettings(solver_turns=1 + max((len(question.supporting_titles) for question in questions), default=0))
     queries = load_atlas(corpus).gold_queries if is_atlas(corpus) else None
@@ -127,8 +123,8 @@ def evaluate_oracle(
         {neutralise(question.text): question.answers[0] for question in questions},
         {neutralise(q.text): queries(q.id) if queries else q.supporting_titles for q in questions},
     )
-    about: dict[str, object] = {"run": "oracle", "method": "oracle", "memory": "off", "dataset": dataset}
-    about |= {"fictional": is_atlas(corpus), "retrieval": search.fingerprint, "top_k": rules.top_k}
+    about: dict[str, object] = {"run": "oracle", "method": "oracle", "memory": "off", "dataset": data.name}
+    about |= {"fictional": data.fictional, "retrieval": search.fingerprint, "top_k": rules.top_k}
     attempts = attempt_all(questions, oracle, search, rules)
     return [_row(question, attempt, None, **about) for question, attempt in zip(questions, attempts, strict=True)]
 
@@ -145,15 +141,18 @@ def attempt_all(
     return [round_.solvers[0] for round_ in play(games, {SOLVER: solver}, retriever)]
 
 
-def _memory(settings: Settings, place: Path, scratch: Path, *, mode: str) -> SkillMemory:
-    if mode == "off":
-        return NoMemory()
-    copy = scratch / MEMORY_FILE
-    shutil.copyfile(place / MEMORY_FILE, copy)
-    memory: SkillMemory = MEMORIES.make(settings.memory.kind, settings.memory, copy)
-    if not len(memory):
-        memory.close()
-        raise InvalidInput("memory cannot be 'on': this run has no skills; use --memory off")
+def _label(data: Dataset, settings: Settings) -> str:
+    """Name the data in tables, and say so when a run is asked about the very world it was trained in."""
+    if not (data.corpus and is_atlas(data.corpus) and is_atlas(settings.corpus)):
+        return data.name
+    trained_here = load_atlas(data.corpus).seed == load_atlas(settings.corpus).seed
+    return f"{data.name}, training world" if trained_here else data.name
+
+
+def _saved_memory(settings: Settings, place: Path, scratch: Path) -> SkillMemory:
+    """Open a copy of the checkpoint's memory, so that nothing an evaluation does can reach the run."""
+    restore(place / MEMORY_FILE, scratch / MEMORY_FILE)
+    memory: SkillMemory = MEMORIES.make(settings.memory.kind, settings.memory, scratch / MEMORY_FILE)
     return memory
 
 

@@ -14,9 +14,10 @@ Nothing is written before the corpus, the index and the model have been opened.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -26,20 +27,20 @@ import numpy as np
 
 from agents.checkpoint import MEMORY_FILE, latest_checkpoint, load_checkpoint, save_checkpoint
 from agents.config import Settings, load_settings, save_settings
-from agents.prompts import PROMPT_VERSION
 from agents.seats import load_model, make_seats
 from agents.selfplay import SelfPlay, StepReport
 from benchmarks.manifest import make_manifest, write_manifest
 from sesa_env.corpora import fingerprint
 from sesa_env.envs.world import load_targets, open_retriever
-from sesa_env.errors import InvalidInput
-from sesa_env.judge import ExactMatchJudge
-from sesa_env.registry import MEMORIES
+from sesa_env.errors import IndexMismatch, InvalidInput
+from sesa_env.judge import Judge, require_trainable
+from sesa_env.registry import JUDGES, MEMORIES
 from sesa_env.types import Round, Target
+from sesa_env.validators import ValidatorChain
 from skill_memory import SkillMemory, restore
 
 SETTINGS_FILE, EVENTS_FILE, ROUNDS_FILE, TIMINGS_FILE = "settings.yaml", "events.jsonl", "rounds.jsonl", "timings.jsonl"
-BANK_FILE, CHECKPOINTS = "bank.sqlite", "checkpoints"
+MANIFEST_FILE, BANK_FILE, CHECKPOINTS = "manifest.json", "bank.sqlite", "checkpoints"
 
 
 def train(
@@ -61,17 +62,28 @@ def train(
 
     Raises:
         InvalidInput: the folder is in use, or there is nothing to resume.
+        IndexMismatch: a run is resumed over another corpus or index.
         SesaError: the corpus, index, model or memory cannot be opened; nothing was written.
     """
     if settings is None:
         settings = load_settings(out / SETTINGS_FILE)
-    if not resume and out.exists() and any(out.iterdir()):
+    if not resume and out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise InvalidInput(f"out must be a new or empty folder, got {str(out)!r}; --resume goes on with a run")
     place = latest_checkpoint(out / CHECKPOINTS) if resume else None
     retriever = open_retriever(settings.corpus, retriever=settings.retriever, index=settings.index)
     targets = load_targets(settings.corpus)
+    judge: Judge = JUDGES.make(settings.judge)
+    require_trainable(judge)
+    validators = ValidatorChain(settings.game.validators)
+    about = make_manifest(
+        settings=asdict(settings),
+        seeds=[settings.seed],
+        corpus=fingerprint(settings.corpus),
+        index=retriever.fingerprint,
+    )
     with _claimed(out):
         if place is not None:
+            _check_world(out / MANIFEST_FILE, about)
             restore(place / MEMORY_FILE, out / BANK_FILE)
         memory: SkillMemory = MEMORIES.make(settings.memory.kind, settings.memory, out / BANK_FILE)
         model = load_model(settings)
@@ -80,19 +92,15 @@ def train(
         done = load_checkpoint(place, model=model, seats=seats) if place is not None else 0
         if place is None:
             save_settings(settings, out / SETTINGS_FILE)
-            about = make_manifest(
-                settings={**asdict(settings), "prompts": PROMPT_VERSION},
-                seeds=[settings.seed],
-                corpus=fingerprint(settings.corpus),
-                index=retriever.fingerprint,
-            )
-            write_manifest(about, out / "manifest.json")
+            write_manifest(about, out / MANIFEST_FILE)
+            save_checkpoint(out / CHECKPOINTS, step=0, model=model, seats=seats, memory=memory)
         play = SelfPlay(
             settings,
             retriever=retriever,
             draw_targets=lambda step: draw_targets(targets, settings, step),
+            validators=validators,
             memory=memory,
-            judge=ExactMatchJudge(),
+            judge=judge,
             **seats,
             on_tick=on_tick,
         )
@@ -104,8 +112,6 @@ def train(
                 if step % settings.checkpoint_every == 0 or step == settings.steps:
                     save_checkpoint(out / CHECKPOINTS, step=step, model=model, seats=seats, memory=memory)
                 on_step(report)
-        if settings.steps == 0:
-            save_checkpoint(out / CHECKPOINTS, step=0, model=model, seats=seats, memory=memory)
     return out
 
 
@@ -120,6 +126,14 @@ def _claimed(out: Path) -> Iterator[None]:
         if new:
             shutil.rmtree(out)
         raise
+
+
+def _check_world(path: Path, about: Mapping[str, Any]) -> None:
+    """Make sure that the corpus and the index are those the run began with."""
+    before = json.loads(path.read_text(encoding="utf-8"))
+    for part in ("corpus", "index"):
+        if before[part] != about[part]:
+            raise IndexMismatch(f"the run began with {part} {before[part]}, and now there is {about[part]}")
 
 
 def draw_targets(targets: Sequence[Target], settings: Settings, step: int) -> list[Target]:
@@ -138,7 +152,7 @@ class _Log:
         self._stack = ExitStack()
         self._files = {}
         for name in (EVENTS_FILE, ROUNDS_FILE, TIMINGS_FILE):
-            _keep_steps(out / name, done)
+            keep_steps(out / name, done)
             self._files[name] = self._stack.enter_context((out / name).open("a", buffering=1, encoding="utf-8"))
         self._board = self._stack.enter_context(closing(SummaryWriter(str(out / "tensorboard"), purge_step=done + 1)))
 
@@ -164,13 +178,14 @@ class _Log:
         self._files[name].write(json.dumps(record, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def _keep_steps(path: Path, done: int) -> None:
+def keep_steps(path: Path, done: int) -> None:
     """Drop lines of steps after `done`, and a last line that a killed process left unfinished."""
     if not path.exists():
         return
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    kept = [line for line in lines if json.loads(line)["step"] <= done]
-    path.write_text("".join(kept), encoding="utf-8")
+    lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_bytes(b"".join(line for line in lines if json.loads(line)["step"] <= done))
+    os.replace(draft, path)
 
 
 def _describe_round(round_: Round, report: StepReport) -> dict[str, Any]:

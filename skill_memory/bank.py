@@ -198,13 +198,14 @@ class SkillBank:
         if len(waiting) < self.settings.min_waiting:
             return None
         # The distiller may be slow, so it works outside the lock; what it wrote is judged inside, by the newest bank.
-        candidates = self._distil([item.failure for item in waiting[: self.settings.max_cards]])
+        taken = waiting[: self.settings.max_cards]  # the others go on waiting
+        candidates = self._distil([item.failure for item in taken])
         with self._revising(step=step) as revision:
             revision.evict()
             for candidate in candidates:
                 revision.admit(candidate, cause="distilled")
-            self._queue.drain(waiting, step=revision.step)
-            return revision.summary(drained=len(waiting))
+            self._queue.drain(taken, step=revision.step)
+            return revision.summary(drained=len(taken))
 
     # --- files -------------------------------------------------------------------------------------------------------
 

@@ -72,10 +72,10 @@ def read_skills(path: Path) -> list[Skill]:
         StoreCorrupt: a line is malformed; the message names file and line.
     """
     skills = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             skills.append(skill_from_dict(json.loads(line)))
-        except (json.JSONDecodeError, StoreCorrupt) as error:
+        except (ValueError, StoreCorrupt) as error:
             raise StoreCorrupt(f"{path.name}:{number}: {error}") from error
     return skills
 

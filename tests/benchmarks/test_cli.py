@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks.cli import main
+from benchmarks.__main__ import main
 
 TINY = [
     "rounds=2",
@@ -108,6 +108,8 @@ def bad(*arguments, says):
         bad("train", "method=sasa", says="known: base, sesa, ssp"),
         bad("train", "stepz=3", says="unknown setting 'stepz'; known: method, seed, steps"),
         bad("train", "steps", says="key=value"),
+        bad("train", "steps=[1", says="YAML"),
+        bad("train", "policy=~nouser/x", says="no model at"),
         bad("train", "game.attempts=1", says="at least 2"),
         bad("train", "policy=gpt-17", says="known: smollm2"),
         bad("train", "policy=./no/model", says="no model at"),
@@ -168,6 +170,41 @@ def test_a_folder_in_use_is_refused_and_kept(sesa, corpus_file, chat_model_folde
     assert code == 2
     assert "new or empty" in err
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "--out"),
+        ("demo", "--out"),
+        ("oracle", "--data", "atlas:1", "--out"),
+        ("index", "--corpus", "CORPUS", "--backend", "bm25", "--out"),
+    ],
+)
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_place_that_cannot_be_written_is_named(sesa, corpus_file, tmp_path, command, place):
+    (tmp_path / "file").write_text("mine")
+    code, _, err = sesa(*(str(corpus_file) if word == "CORPUS" else word for word in command), tmp_path / place)
+    assert code == 2
+    assert str(tmp_path / "file") in err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_rows_are_never_written_over(sesa, questions_file, corpus_file, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    assert sesa("oracle", "--data", questions_file, "--corpus", corpus_file, "--out", out)[0] == 0
+    before = out.read_text()
+    code, _, err = sesa("oracle", "--data", questions_file, "--corpus", corpus_file, "--out", out)
+    assert (code, "must be a new file" in err) == (2, True)
+    assert out.read_text() == before
+
+
+def test_a_missing_extra_is_named(sesa, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setitem(sys.modules, "transformers.utils", None)
+    code, _, err = sesa("train", "method=ssp")
+    assert code == 2
+    assert "sesa-env[train]" in err
 
 
 def test_a_bug_keeps_its_traceback(sesa, monkeypatch):

@@ -1,17 +1,23 @@
 """A run from settings to folder, a tiny model, real gradients: complete, repeatable, resumable, all or nothing."""
 
 import json
+import re
+import shutil
+from contextlib import closing
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from agents.config import load_settings, resolve
+from agents.seats import load_model, make_seats
+from benchmarks.datasets import Dataset, load_dataset
 from benchmarks.evaluate import evaluate
 from benchmarks.methods import method
-from benchmarks.train import train
-from sesa_env.errors import CorpusError, InvalidInput, ModelNotFound, UnknownName
+from benchmarks.train import keep_steps, train
+from sesa_env.errors import CorpusError, IndexMismatch, InvalidInput, ModelNotFound, UnknownName
 from sesa_env.types import Question
+from skill_memory import NoMemory, SkillBank
 
 SMALL = [
     "rounds=6",
@@ -43,6 +49,10 @@ def run(corpus_file, chat_model_folder, tmp_path_factory):
     return train(settings, tmp_path_factory.mktemp("runs") / "sesa")
 
 
+def dataset(*questions, name="roads"):
+    return Dataset(name, list(questions), corpus=None, fictional=False)
+
+
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -53,7 +63,11 @@ def test_a_run_folder_says_everything_about_the_run(run):
     assert {"tensorboard", "bank.sqlite", "checkpoints"} <= names
     assert [event["step"] for event in lines(run / "events.jsonl")] == [1, 2]
     assert len(lines(run / "rounds.jsonl")) == 12
-    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-000001", "step-000002"]
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [
+        "step-000000",
+        "step-000001",
+        "step-000002",
+    ]
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["seeds"] == [0]
     assert str(run.parent) not in json.dumps(manifest)
@@ -72,8 +86,23 @@ def test_each_role_is_updated_by_real_gradients_and_logs_them(run, role):
 
 
 def test_failures_at_the_frontier_become_skills_that_later_prompts_can_show(run):
-    consolidations = [event["consolidation"] for event in lines(run / "events.jsonl") if "consolidation" in event]
-    assert sum(one["drained"] for one in consolidations) > 0
+    events = lines(run / "events.jsonl")
+    admitted = {skill for event in events for skill in event.get("consolidation", {}).get("admitted", ())}
+    assert admitted
+    with closing(SkillBank(load_settings(run / "settings.yaml").memory, run / "bank.sqlite")) as bank:
+        learned = [skill for skill in bank if skill.id in admitted]
+        assert {skill.id for skill in learned} == admitted
+        assert not any(skill.is_seed for skill in learned)
+        asked = [f"{skill.description} {', '.join(skill.triggers)}" for skill in learned]
+    rows = evaluate(
+        run, dataset(*(Question(f"q{i}", text, ("x",)) for i, text in enumerate(asked))), memory_modes=("on",)
+    )
+    assert admitted & {skill for row in rows for skill in row.skill_ids}
+
+
+def test_the_two_policies_draw_from_different_random_streams(run):
+    state = json.loads((run / "checkpoints/step-000000/state.json").read_text())
+    assert state["generators"]["solver"] != state["generators"]["challenger"]
 
 
 def test_the_same_settings_and_seed_give_the_same_run(run, tmp_path):
@@ -94,6 +123,61 @@ def test_a_run_that_was_cut_goes_on_and_ends_as_one_that_was_not(run, tmp_path):
     for name in ("events.jsonl", "rounds.jsonl"):
         assert (whole / name).read_text() == (run / name).read_text()
     assert same_weights(whole, run)
+    assert bank_of(whole) == bank_of(run)
+
+
+def bank_of(folder):
+    with closing(SkillBank(load_settings(folder / "settings.yaml").memory, folder / "bank.sqlite")) as bank:
+        assert bank.check() == []
+        return list(bank), bank.waiting
+
+
+def test_a_run_is_not_resumed_over_another_corpus(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    text = (copy / "settings.yaml").read_text()
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"id": "a", "title": "A", "contents": "\\"A\\"\\nAnother text."}\n')
+    (copy / "settings.yaml").write_text(re.sub(r"corpus: .*", f"corpus: {other}", text))
+    with pytest.raises(IndexMismatch, match="began with corpus"):
+        train(None, copy, resume=True)
+
+
+def test_a_checkpoint_of_other_prompts_is_refused(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    state = copy / "checkpoints/step-000002/state.json"
+    state.write_text(state.read_text().replace("search-tags/v1", "search-tags/v0"))
+    with pytest.raises(InvalidInput, match="search-tags/v0"):
+        evaluate(copy, dataset(Question("q", "Who?", ("x",))))
+
+
+def test_a_damaged_checkpoint_is_named(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "checkpoints/step-000002/adapters.safetensors").write_bytes(b"torn")
+    with pytest.raises(InvalidInput, match="damaged"):
+        evaluate(copy, dataset(Question("q", "Who?", ("x",))))
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u0085", "\x1e"])
+def test_line_ends_inside_a_text_do_not_end_a_record(tmp_path, odd):
+    path = tmp_path / "rounds.jsonl"
+    kept = [json.dumps({"step": step, "text": f"a{odd}b"}, ensure_ascii=False) for step in (1, 2)]
+    path.write_text("\n".join([*kept, '{"step": 3}', '{"st']), encoding="utf-8", newline="")
+    keep_steps(path, 2)
+    assert path.read_text(encoding="utf-8") == "\n".join(kept) + "\n"
+
+
+def test_a_row_knows_whether_its_world_is_made_up_and_whether_it_was_trained_in(
+    corpus_file, chat_model_folder, tmp_path
+):
+    run = train(settings_for("ssp", "atlas", chat_model_folder, "steps=0"), tmp_path / "ssp")
+    for name, label in (("atlas:0", "atlas:0, training world"), ("atlas:1", "atlas:1")):
+        (row,) = evaluate(run, load_dataset(name, limit=1))
+        assert (row.dataset, row.fictional) == (label, True)
+    (row,) = evaluate(run, dataset(Question("q", "Who?", ("x",))))
+    assert not row.fictional
 
 
 def same_weights(one, other):
@@ -101,22 +185,25 @@ def same_weights(one, other):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_shared_weights_keep_one_adapter(corpus_file, chat_model_folder, tmp_path):
-    run = train(settings_for("ssp", corpus_file, chat_model_folder, "steps=1"), tmp_path / "ssp")
+def test_shared_weights_keep_one_adapter_and_one_optimiser(corpus_file, chat_model_folder, tmp_path):
+    settings = settings_for("ssp", corpus_file, chat_model_folder, "steps=1")
+    run = train(settings, tmp_path / "ssp")
     names = load_file(run / "checkpoints/step-000001/adapters.safetensors")
     assert {name.partition("/")[0] for name in names} == {"shared"}
+    seats = make_seats(load_model(settings), NoMemory(), settings)
+    assert seats["solver"].learner.optimizer is seats["challenger"].learner.optimizer
 
 
 def test_zero_steps_save_the_untrained_policy_and_the_primed_memory(corpus_file, chat_model_folder, tmp_path):
     run = train(settings_for("base", corpus_file, chat_model_folder), tmp_path / "base")
-    rows = evaluate(run, [Question("q", "Who wrote The Salt Road?", ("Orla Venn",))], dataset="d", memory_modes=("on",))
+    rows = evaluate(run, dataset(Question("q", "Who wrote The Salt Road?", ("Orla Venn",))), memory_modes=("on",))
     assert len(rows[0].skill_ids) >= 1
 
 
 def test_an_evaluation_gives_a_row_per_question_and_mode_and_leaves_the_run_as_it_was(run):
     questions = [Question(f"q{i}", f"Who wrote The Salt Road {i}?", ("Orla Venn",)) for i in range(5)]
     bank = (run / "checkpoints/step-000002/memory.sqlite").read_bytes()
-    rows = evaluate(run, questions, dataset="roads", memory_modes=("on", "off"))
+    rows = evaluate(run, dataset(*questions), memory_modes=("on", "off"))
     assert [(row.memory, row.question_id) for row in rows] == [(m, q.id) for m in ("on", "off") for q in questions]
     assert all(row.skill_ids for row in rows[:5])
     assert not any(row.skill_ids for row in rows[5:])
@@ -126,15 +213,17 @@ def test_an_evaluation_gives_a_row_per_question_and_mode_and_leaves_the_run_as_i
 
 def test_answers_do_not_depend_on_who_else_is_asked(run):
     questions = [Question(f"q{i}", f"Where is Tarrow {'x' * i}?", ("Neland",)) for i in range(4)]
-    together = evaluate(run, questions, dataset="d", memory_modes=("off",))
-    alone = [evaluate(run, [one], dataset="d", memory_modes=("off",))[0] for one in questions]
+    together = evaluate(run, dataset(*questions), memory_modes=("off",))
+    alone = [evaluate(run, dataset(one), memory_modes=("off",))[0] for one in questions]
     assert together == alone
 
 
 def test_a_run_without_skills_has_no_memory_to_switch_on(corpus_file, chat_model_folder, tmp_path):
     run = train(settings_for("ssp", corpus_file, chat_model_folder, "steps=0"), tmp_path / "ssp")
+    asked = dataset(Question("q", "Who?", ("x",)))
     with pytest.raises(InvalidInput, match="no skills"):
-        evaluate(run, [Question("q", "Who?", ("x",))], dataset="d", memory_modes=("on",))
+        evaluate(run, asked, memory_modes=("on",))
+    assert [row.memory for row in evaluate(run, asked)] == ["off"]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +233,7 @@ def test_a_run_without_skills_has_no_memory_to_switch_on(corpus_file, chat_model
         ("corpus=no-such-corpus.jsonl", CorpusError),
         ("memory.kind=diary", UnknownName),
         ("retriever=google", UnknownName),
+        ("memory.encoder=magic", UnknownName),
     ],
 )
 def test_a_run_that_cannot_start_leaves_nothing_behind(corpus_file, chat_model_folder, tmp_path, change, error):
