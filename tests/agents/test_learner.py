@@ -507,11 +507,11 @@ def test_defaults_are_those_of_reinforcement_learning():  # traps D14, D15
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lr": 0.0}, "lr must be positive, got 0.0"),
-        ({"lr": math.nan}, "lr must be positive, got nan"),
+        ({"lr": 0.0}, "lr must be positive and finite, got 0.0"),
+        ({"lr": math.nan}, "lr must be positive and finite, got nan"),
         ({"clip_low": 1.0}, "clip_low must be below 1"),
         ({"clip_high": -0.1}, "clip_high must be positive"),
-        ({"kl_coef": -0.1}, "kl_coef must not be negative"),
+        ({"kl_coef": -0.1}, "kl_coef must be finite and not negative"),
         ({"temperature": 0.0}, "temperature must be at least 0.01, got 0.0"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"aggregation": "mean"}, "aggregation must be one of .*got 'mean'"),

@@ -44,7 +44,8 @@ def test_every_built_in_check_keeps_the_contract(name):
 
 
 def test_every_registered_check_is_held_to_the_contract():
-    assert {*FAULTS, *STATEFUL} == set(VALIDATORS.names())
+    built_in = {name for name in VALIDATORS.names() if " " not in name}  # other tests register names with spaces
+    assert {*FAULTS, *STATEFUL} == built_in
 
 
 def test_the_checks_that_remember_keep_it_too():
