@@ -241,8 +241,7 @@ def test_the_most_telling_failures_are_distilled_first(open_bank, make_failure, 
     bank.offer(make_failure("shown", skill_ids=("skill-000001",)))
     done = bank.consolidate(step=1)
     assert [failure.question_id for failure in distiller.asked[0]] == ["shown", "twice", "long", "plain"]
-    assert done.drained == 5
-    assert bank.waiting == 0
+    assert (done.drained, bank.waiting) == (4, 1)  # the one that was not distilled goes on waiting
 
 
 def test_skills_a_solver_repeated_are_cut_out_before_distilling(open_bank, make_failure, recorded):
