@@ -3,6 +3,8 @@
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,3 +79,13 @@ def test_a_page_that_prints_something_else_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n\n```python\nx = 1\n```\n", encoding="utf-8")
     assert run(page) == [(2, "1\n", "2\n"), (10, "", "")]
+
+
+def test_the_readme_prints_what_it_says():
+    """Run the README's Python blocks in one go and compare with its text blocks."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(python|text)\n(.*?)```", page.partition("## On your own corpus")[0], flags=re.DOTALL)
+    code = "\n".join(body for kind, body in blocks if kind == "python")
+    shown = "".join(body for kind, body in blocks if kind == "text")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split() == shown.split()
