@@ -211,7 +211,7 @@ def oracle_command(
 def demo_command(
     out: Annotated[Path | None, typer.Option(help="Folder for the runs; default a new one under runs/.")] = None,
     policy: Annotated[str, typer.Option(help="A registered policy, a model folder, or a hub id.")] = "smollm2",
-    questions: Annotated[int, typer.Option(min=1, help="Questions of the test world.")] = 24,
+    questions: Annotated[int, typer.Option(min=1, help="Questions of the test world.")] = 16,
 ) -> None:
     """Run the whole system on the embedded corpus: self-play with SSP and SESA, then an evaluation."""
     _quiet_libraries()

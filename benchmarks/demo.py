@@ -22,14 +22,20 @@ from benchmarks.train import train
 ARMS = {"ssp": ("off",), "sesa": ("off", "on")}
 """Method, and the memory modes it is evaluated in."""
 TEST_DATA = "atlas:1"
-SIZES = ["steps=2", "rounds=4", "game.attempts=4", "memory.distil_every=1", "memory.min_waiting=1"]
+SIZES = [
+    *("steps=2", "rounds=4", "game.attempts=4", "game.solver_turns=3", "game.challenger_turns=3"),
+    *("memory.distil_every=1", "memory.min_waiting=1", "memory.frontier_only=false"),
+    *("model.max_new_tokens=32", "model.solver_temperature=0.5", "solver.temperature=0.5"),
+    *("model.challenger_temperature=0.5", "challenger.temperature=0.5"),
+]
+"""Cool sampling, since a small model writes nonsense at temperature 1; failures are distilled wherever they come from."""
 
 
 def demo(
     out: Path,
     *,
     policy: str = "smollm2",
-    questions: int = 24,
+    questions: int = 16,
     tell: Callable[[str], None],
     on_tick: Callable[[], None] = lambda: None,
     on_step: Callable[[StepReport], None] = lambda report: None,
