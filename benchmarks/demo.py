@@ -28,7 +28,7 @@ SIZES = [
     *("model.max_new_tokens=32", "model.solver_temperature=0.5", "solver.temperature=0.5"),
     *("model.challenger_temperature=0.5", "challenger.temperature=0.5"),
 ]
-"""Cool sampling, since a small model writes nonsense at temperature 1; failures are distilled wherever they come from."""
+"""Cool sampling, since a small model writes nonsense at temperature 1; every failure may be distilled."""
 
 
 def demo(
