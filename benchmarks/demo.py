@@ -23,7 +23,7 @@ ARMS = {"ssp": ("off",), "sesa": ("off", "on")}
 """Method, and the memory modes it is evaluated in."""
 TEST_DATA = "atlas:1"
 SIZES = [
-    *("steps=2", "rounds=4", "game.attempts=4", "game.solver_turns=3", "game.challenger_turns=3"),
+    *("steps=2", "rounds=8", "game.attempts=4", "game.solver_turns=3", "game.challenger_turns=3"),
     *("memory.distil_every=1", "memory.min_waiting=1", "memory.frontier_only=false"),
     *("model.max_new_tokens=32", "model.solver_temperature=0.5", "solver.temperature=0.5"),
     *("model.challenger_temperature=0.5", "challenger.temperature=0.5"),
