@@ -232,8 +232,9 @@ def demo_command(
     write_rows(rows, folder / "eval.jsonl")
     console.print(report(rows))
     console.print(
-        "Atlas is a made-up encyclopedia, so a right answer was found by searching. A model of 135M parameters after\n"
-        "two steps shows that everything works, and nothing about which method is better.\n"
+        "Atlas is a made-up encyclopedia: a right answer was found by searching.\n"
+        "Two steps of a model of 135M parameters show that everything works,\n"
+        "and nothing about which method is better.\n"
         f"Everything is in {folder}: settings, every round played, skills, checkpoints.",
         highlight=False,
     )
