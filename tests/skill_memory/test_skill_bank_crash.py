@@ -76,9 +76,10 @@ def test_every_killed_bank_is_consistent(killed_banks):
         assert drained == admitted + sum(sum(event.data["refused"].values()) for event in rounds)
         sizes.append((len(rounds), bank.waiting))
         bank.close()
-    # The processes really were at work, and were killed at different points of it.
+    # The processes really were at work, and were killed at different points of it.  How many failures wait at a kill
+    # depends on how fast the machine offers and consolidates; how far the work has come does not.
     assert sizes[-1][0] >= 3
-    assert len({waiting for _, waiting in sizes}) > 2
+    assert len(set(sizes)) > 2
 
 
 def test_a_killed_bank_goes_on(killed_banks):
