@@ -9,7 +9,7 @@ A policy is what an LLM agent writes with: token ids in, token ids and their log
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -67,10 +67,26 @@ class Policy(Protocol):
         ...
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], *, stop: Sequence[str], max_new_tokens: int, temperature: float
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        stop: Sequence[str],
+        max_new_tokens: int,
+        temperature: float,
+        keep: Sequence[str] | None = None,
     ) -> list[Completion]:
         """Continue every prompt until a stop string is written, the model ends its turn, or the limit is reached.
 
-        The stop string is kept.  Temperature 0 is greedy.
+        Args:
+            prompts: token ids, one non-empty list per attempt.
+            stop: strings that end a turn; the one written is kept.
+            max_new_tokens: most tokens written per attempt.
+            temperature: of the sampling, over the whole vocabulary; 0 is greedy.
+            keep: a name per prompt.  What is computed may be kept under it, so that the next prompt of that name, if it
+                goes on where this one and its completion end, costs only what is new in it.
         """
+        ...
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Free what is kept under these names; unknown ones are fine."""
         ...

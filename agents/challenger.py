@@ -16,10 +16,17 @@ from sesa_env.types import View
 STOP = ("</search>", "</question>")
 
 
-def make_challenger(policy: Policy, *, max_new_tokens: int, temperature: float) -> LLMAgent:
+def make_challenger(policy: Policy, *, max_new_tokens: int, temperature: float, demonstrated: bool = True) -> LLMAgent:
     """Return the agent that plays every challenger seat with `policy`."""
-    return LLMAgent(policy, _openings, stop=STOP, max_new_tokens=max_new_tokens, temperature=temperature)
 
+    def openings(views: Sequence[View]) -> list[Opening]:
+        return [
+            Opening(
+                challenger_messages(
+                    view.target, hops=view.hops, examples=view.examples, demonstrated=demonstrated, tools=view.tools
+                )
+            )
+            for view in views
+        ]
 
-def _openings(views: Sequence[View]) -> list[Opening]:
-    return [Opening(challenger_messages(view.target, hops=view.hops)) for view in views]
+    return LLMAgent(policy, openings, stop=STOP, max_new_tokens=max_new_tokens, temperature=temperature)

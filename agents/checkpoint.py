@@ -4,9 +4,10 @@
     step = load_checkpoint(latest_checkpoint(run / "checkpoints"), model=model, seats=seats)
 
     step-000010/
-      adapters.safetensors   both policies' weights
+      weights.safetensors    both policies' weights
       optimizers.pt          both optimisers
       memory.sqlite          skills, counters, failure queue
+      loop.json              what the validators remember, and the replay pool
       state.json             the completed step and every random stream
 
 It is written beside its place and renamed when complete, so a killed process leaves the last good one.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,28 +32,33 @@ from agents.selfplay import Seat
 from sesa_env.errors import InvalidInput
 from skill_memory.base import SkillMemory
 
-SCHEMA = 1
-MEMORY_FILE = "memory.sqlite"
+SCHEMA = 2
+MEMORY_FILE, LOOP_FILE = "memory.sqlite", "loop.json"
+WEIGHTS_FILE = "weights.safetensors"
+SHARED = "shared"
+"""Name of weights that both roles play with."""
 
 
 def save_checkpoint(
-    folder: Path, *, step: int, model: LanguageModel, seats: Mapping[str, Seat], memory: SkillMemory
+    folder: Path,
+    *,
+    step: int,
+    model: LanguageModel,
+    seats: Mapping[str, Seat],
+    memory: SkillMemory,
+    loop: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the state after `step` completed steps and return its folder."""
+    """Write the state after `step` completed steps, with that of the loop if there is one, and return its folder."""
     place = folder / f"step-{step:06d}"
     draft = folder / f".{place.name}.partial"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     policies = _policies(seats)
-    adapters = {policy.adapter for policy in policies.values()}
-    weights = {
-        f"{adapter}/{name}": tensor.contiguous()
-        for adapter in sorted(adapters)
-        for name, tensor in model.adapter_state(adapter).items()
-    }
-    save_file(weights, draft / "adapters.safetensors")
-    torch.save({role: seat.learner.state_dict() for role, seat in seats.items()}, draft / "optimizers.pt")
+    save_weights(draft, model, names={policy.adapter for policy in policies.values()})
+    learners = {role: seat.learner for role, seat in seats.items() if seat.learner is not None}
+    torch.save({role: learner.state_dict() for role, learner in learners.items()}, draft / "optimizers.pt")
     memory.save(draft / MEMORY_FILE)
+    (draft / LOOP_FILE).write_text(json.dumps(loop or {}), encoding="utf-8")
     streams = {role: policy.generator.get_state().numpy().tobytes().hex() for role, policy in policies.items()}
     (draft / "state.json").write_text(
         json.dumps({"schema": SCHEMA, "prompts": PROMPT_VERSION, "step": step, "generators": streams})
@@ -60,6 +66,16 @@ def save_checkpoint(
     shutil.rmtree(place, ignore_errors=True)
     os.replace(draft, place)
     return place
+
+
+def save_weights(folder: Path, model: LanguageModel, *, names: Collection[str]) -> None:
+    """Write the trained weights of these names into a folder."""
+    weights = {
+        f"{name}/{key}": tensor.contiguous()
+        for name in sorted(names)
+        for key, tensor in model.weights.state(name).items()
+    }
+    save_file(weights, folder / WEIGHTS_FILE)
 
 
 def latest_checkpoint(folder: Path) -> Path:
@@ -82,10 +98,25 @@ def load_checkpoint(place: Path, *, model: LanguageModel, seats: Mapping[str, Se
     state = load_weights(place, model)
     optimizers = torch.load(place / "optimizers.pt", weights_only=True)
     for role, policy in _policies(seats).items():
-        seats[role].learner.load_state_dict(optimizers[role])
+        learner = seats[role].learner
+        if learner is not None:
+            learner.load_state_dict(optimizers[role])
         stream = bytearray.fromhex(state["generators"][role])
         policy.generator.set_state(torch.frombuffer(stream, dtype=torch.uint8))
     return int(state["step"])
+
+
+def load_loop(place: Path) -> dict[str, Any]:
+    """Return the loop's state that a checkpoint holds, for `SelfPlay.set_state`.
+
+    Raises:
+        InvalidInput: the file is missing or damaged.
+    """
+    try:
+        state: dict[str, Any] = json.loads((place / LOOP_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"checkpoint {place} is missing or damaged: {error}") from error
+    return state
 
 
 def load_weights(place: Path, model: LanguageModel) -> dict[str, Any]:
@@ -94,21 +125,50 @@ def load_weights(place: Path, model: LanguageModel) -> dict[str, Any]:
     Raises:
         InvalidInput: the checkpoint is damaged, or of another schema, prompt version, model or LoRA rank.
     """
+    state, weights = _read(place)
+    for name, tensors in weights.items():
+        model.weights.load(name, tensors)
+    return state
+
+
+def save_start(folder: Path, model: LanguageModel, *, name: str) -> None:
+    """Write one set of weights as a checkpoint that any seat can start from, and no run can go on from."""
+    folder.mkdir()
+    save_file(
+        {f"{SHARED}/{key}": tensor.contiguous() for key, tensor in model.weights.state(name).items()},
+        folder / WEIGHTS_FILE,
+    )
+    (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, "prompts": PROMPT_VERSION, "step": 0}))
+
+
+def load_start(place: Path, model: LanguageModel, *, name: str, role: str) -> None:
+    """Let the weights `name` start as those with which a role plays in a checkpoint: its own, or shared ones.
+
+    Raises:
+        InvalidInput: there is no checkpoint, it holds no such weights, or they do not fit this model.
+    """
+    _, weights = _read(place)
+    found = weights.get(role, weights.get(SHARED))
+    if found is None:
+        raise InvalidInput(f"checkpoint {place} holds no weights of the {role}, but of {', '.join(weights)}")
+    model.weights.load(name, found)
+
+
+def _read(place: Path) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
+    """Return a checkpoint's state and its weights by name."""
     try:
         state: dict[str, Any] = json.loads((place / "state.json").read_text())
-        weights = load_file(place / "adapters.safetensors")
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InvalidInput(f"checkpoint {place} is damaged: {error}") from error
-    for name, own in (("schema", SCHEMA), ("prompts", PROMPT_VERSION)):
-        if state.get(name) != own:
-            raise InvalidInput(f"{place} was saved with {name} {state.get(name)!r}, this version plays {own!r}")
-    by_adapter: dict[str, dict[str, torch.Tensor]] = {}
-    for key, tensor in weights.items():
-        adapter, _, name = key.partition("/")
-        by_adapter.setdefault(adapter, {})[name] = tensor
-    for adapter, tensors in by_adapter.items():
-        model.load_adapter_state(adapter, tensors)
-    return state
+        for key, own in (("schema", SCHEMA), ("prompts", PROMPT_VERSION)):
+            if state.get(key) != own:
+                raise InvalidInput(f"{place} was saved with {key} {state.get(key)!r}, this version plays {own!r}")
+        flat = load_file(place / WEIGHTS_FILE)
+    except (OSError, json.JSONDecodeError, SafetensorError) as error:
+        raise InvalidInput(f"checkpoint {place} is missing or damaged: {error}") from error
+    weights: dict[str, dict[str, torch.Tensor]] = {}
+    for key, tensor in flat.items():
+        name, _, rest = key.partition("/")
+        weights.setdefault(name, {})[rest] = tensor
+    return state, weights
 
 
 def _policies(seats: Mapping[str, Seat]) -> dict[str, HFPolicy]:

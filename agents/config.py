@@ -17,9 +17,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from agents.learner import LearnerSettings
+from agents.guards import GuardSettings
+from agents.learner_settings import LearnerSettings
+from agents.policies import recommended_settings
+from sesa_env.checks import CheckSettings
 from sesa_env.errors import SesaError, SettingsError
 from sesa_env.game import GameSettings
+from sesa_env.replay import ReplaySettings
+from sesa_env.targets import CORPUS
 from skill_memory.settings import MemorySettings
 
 
@@ -31,8 +36,14 @@ class ModelSettings:
         SettingsError: a value is out of range.
     """
 
+    train: str = "lora"
+    """What is trained: "lora", an adapter per role on one frozen base; or "full", a whole model per role."""
     dtype: str = "bfloat16"
-    """Number format of the frozen base; adapters are float32."""
+    """Number format to compute in.  What is trained stays in float32."""
+    attention: str = "auto"
+    """"eager", "sdpa", or the faster of the two for the device and the number format."""
+    device: str = "auto"
+    """"cpu", "cuda", or the GPU if there is one."""
     lora_rank: int = 16
     lora_alpha: int = 32
     max_context: int = 2048
@@ -41,14 +52,30 @@ class ModelSettings:
     """Most tokens written in one turn."""
     solver_temperature: float = 1.0
     challenger_temperature: float = 0.8
+    demonstrations: bool = True
+    """Whether prompts begin with instructions and demonstrations; a policy trained on the protocol needs none."""
     rollout_batch: int = 40
     """Attempts that are written side by side."""
 
     def __post_init__(self) -> None:
-        _require("dtype", self.dtype, self.dtype in ("bfloat16", "float32"), 'be "bfloat16" or "float32"')
+        for name, choices in (
+            ("train", ("lora", "full")),
+            ("dtype", ("bfloat16", "float32")),
+            ("attention", ("auto", "eager", "sdpa")),
+            ("device", ("auto", "cpu", "cuda")),
+        ):
+            _require(name, getattr(self, name), getattr(self, name) in choices, f"be one of {choices!r}")
         for name in ("lora_rank", "lora_alpha", "max_new_tokens", "rollout_batch"):
             _require(name, getattr(self, name), getattr(self, name) >= 1, "be at least 1")
         _require("max_context", self.max_context, self.max_context > self.max_new_tokens, "exceed max_new_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class SeatSettings(LearnerSettings):
+    """How a seat's policy is updated, and where it starts; `lr=0` freezes it there."""
+
+    start: str | None = None
+    """Folder of a checkpoint (RUN/checkpoints/step-N, or one of `sesa sft`) whose weights the policy starts from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +93,22 @@ class Settings:
     """Training steps; 0 saves the untrained policies and the primed memory."""
     rounds: int = 8
     """Questions posed per step."""
+    resample: int = 0
+    """Most further batches of `rounds` questions, while fewer than `rounds` of them have attempts of unequal reward."""
     corpus: str = "atlas"
     """"atlas", "atlas:SEED", or the path of a JSON-lines corpus."""
+    targets: str = CORPUS
+    """Where targets are drawn from: "corpus", or "NAME:SOURCE" with a name in `TARGETS`; `game.checks.test_questions`
+    are questions whose answers are none."""
     retriever: str = "bm25"
     index: str | None = None
     """Folder of an index made by `sesa index`; None builds or reuses one in the user cache."""
+    retrieval_cache: str | None = None
+    """File in which search results are kept, by any number of runs; None keeps none."""
     judge: str = "exact"
     """Name in `JUDGES`: what an answer earns in training.  Evaluations always report exact match and F1."""
     policy: str = "smollm2"
-    """Name of a registered policy, the path of a model folder, or a hub id."""
+    """Name of a registered policy, the path of a model folder, or a hub id.  A policy can bring settings of its own."""
     shared_weights: bool = False
     """Whether challenger and solver write through the same weights."""
     checkpoint_every: int = 10
@@ -82,25 +116,30 @@ class Settings:
     game: GameSettings = field(default_factory=GameSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     model: ModelSettings = field(default_factory=ModelSettings)
-    solver: LearnerSettings = field(default_factory=lambda: LearnerSettings(lr=2e-4))
-    challenger: LearnerSettings = field(
-        default_factory=lambda: LearnerSettings(lr=2e-4, baseline="batch", scale="batch", temperature=0.8)
+    solver: SeatSettings = field(default_factory=lambda: SeatSettings(lr=2e-4))
+    challenger: SeatSettings = field(
+        default_factory=lambda: SeatSettings(lr=2e-4, baseline="batch", scale="batch", temperature=0.8)
     )
+    replay: ReplaySettings = field(default_factory=ReplaySettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "seed"):
+        for name in ("steps", "seed", "resample"):
             _require(name, getattr(self, name), getattr(self, name) >= 0, "be at least 0")
         _require("rounds", self.rounds, self.rounds >= 2, "be at least 2, or a challenger has nobody to compare with")
         _require("checkpoint_every", self.checkpoint_every, self.checkpoint_every >= 1, "be at least 1")
+        start = self.challenger.start
+        rule = "be None with shared_weights: the weights are the solver's"
+        _require("challenger.start", start, start is None or not self.shared_weights, rule)
         baseline = self.challenger.baseline
-        _require("challenger.baseline", baseline, baseline == "batch", 'be "batch": each target is asked about once')
+        _require("challenger.baseline", baseline, baseline != "group", 'be "batch" or "none": a target is posed once')
         for role in ("solver", "challenger"):
             sampled, learned = getattr(self.model, f"{role}_temperature"), getattr(self, role).temperature
             _require(f"{role}.temperature", learned, learned == sampled, f"equal model.{role}_temperature ({sampled})")
 
 
 def resolve(preset: Mapping[str, Any], overrides: Sequence[str] = ()) -> Settings:
-    """Return the default settings with a preset's values, then the overrides, put over them.
+    """Return the default settings with the policy's own, then a preset's, then the overrides, put over them.
 
     Args:
         preset: nested values, as a method states them.
@@ -113,7 +152,9 @@ def resolve(preset: Mapping[str, Any], overrides: Sequence[str] = ()) -> Setting
         if "=" not in override or override.startswith("="):
             raise SettingsError(f"a setting must be written key=value, got {override!r}")
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(Settings), dict(preset), OmegaConf.from_dotlist(list(overrides)))
+        asked = [dict(preset), OmegaConf.from_dotlist(list(overrides))]
+        policy = OmegaConf.select(OmegaConf.merge(OmegaConf.structured(Settings), *asked), "policy")
+        merged = OmegaConf.merge(OmegaConf.structured(Settings), recommended_settings(str(policy)), *asked)
         settings: Settings = _build(Settings, OmegaConf.to_container(merged, resolve=True))
     except SesaError:
         raise
@@ -147,10 +188,11 @@ def load_settings(path: Path) -> Settings:
 def _build(cls: Any, values: Any) -> Any:
     """Turn nested mappings into nested dataclasses, lists into tuples."""
     parts = {"game": GameSettings, "memory": MemorySettings, "model": ModelSettings}
-    parts |= {"solver": LearnerSettings, "challenger": LearnerSettings}
+    parts |= {"solver": SeatSettings, "challenger": SeatSettings, "guard": GuardSettings, "checks": CheckSettings}
+    parts |= {"replay": ReplaySettings}
     arguments = {}
     for name, value in values.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name in parts:  # any other mapping is a value, such as a part's options
             value = _build(parts[name], value)
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return cls(**arguments)

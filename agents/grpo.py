@@ -25,7 +25,7 @@ from torch import Tensor
 from sesa_env.errors import InvalidInput
 
 Scale = Literal["group", "batch", "none"]
-Baseline = Literal["group", "batch"]
+Baseline = Literal["group", "batch", "none"]
 Aggregation = Literal["sequence", "token", "constant"]
 
 EPSILON = 1e-6
@@ -41,7 +41,7 @@ class Advantages(NamedTuple):
 
     Attributes:
         advantage_N: float32, exactly 0 throughout a group of equal rewards.
-        flat_N: True for the members of such a group.
+        flat_N: True for the members of such a group; with baseline "none", where the reward is 0.
         zero_variance_share: share of groups (not of sequences) that are flat, in [0, 1].
     """
 
@@ -76,17 +76,20 @@ def group_advantages(reward_N: Tensor, group_N: Sequence[Hashable], *, scale: Sc
         group_N: the question each sequence is an attempt at, in any order; equal ids compete.
         scale: divide by the standard deviation of the "group" or of the whole "batch", or ("none") only centre.
         baseline: "group" compares within each id; "batch" compares all sequences with each other, as one group
-            whatever their ids.  A batch of one has advantage 0.
+            whatever their ids.  A batch of one has advantage 0.  "none" compares with nothing: the advantage is the
+            reward, as in REINFORCE, and every sequence is a group of its own.
 
     Raises:
         InvalidInput: a reward is not finite, lengths differ, the batch is empty, or a group has fewer than 2 members
-            with baseline "group".
+            with baseline "group"; or rewards are to be scaled and not centred.
 
     Source: DeepSeekMath (arXiv 2402.03300), section 4.1; scale "none" is Dr. GRPO (arXiv 2503.20783).
     """
     _check_choice("scale", scale, Scale)
     _check_choice("baseline", baseline, Baseline)
     _check_rewards(reward_N, group_N)
+    if baseline == "none":
+        return _raw(reward_N, scale)
     reward_N = reward_N.double()
     member_sets = _members(group_N) if baseline == "group" else [list(range(len(group_N)))]
     advantage_N, flat_N = torch.zeros_like(reward_N), torch.zeros_like(reward_N, dtype=torch.bool)
@@ -109,7 +112,8 @@ def vocabulary_logps(logits_NTV: Tensor, *, temperature: float) -> Tensor:
     """
     if not temperature >= MIN_TEMPERATURE:
         raise InvalidInput(f"temperature must be at least {MIN_TEMPERATURE} for training, got {temperature!r}")
-    return (logits_NTV.float() / temperature).log_softmax(dim=-1)
+    scaled_NTV = logits_NTV.float() if temperature == 1.0 else logits_NTV.float() / temperature
+    return scaled_NTV.log_softmax(dim=-1)
 
 
 def token_logps(logits_NTV: Tensor, token_NT: Tensor, *, temperature: float) -> Tensor:
@@ -137,6 +141,7 @@ def policy_loss(
     clip_high: float,
     aggregation: Aggregation,
     divisor: float,
+    weight_NT: Tensor | None = None,
 ) -> PolicyLoss:
     """Return the clipped surrogate -min(ratio * A, clip(ratio, 1 - low, 1 + high) * A), aggregated over written tokens.
 
@@ -144,13 +149,14 @@ def policy_loss(
 
     Args:
         logp_NT: log-probabilities under the policy being trained, with gradient.
-        old_logp_NT: log-probabilities when the tokens were sampled.
+        old_logp_NT: log-probabilities when the tokens were sampled, or with `weight_NT`, before the first step.
         advantage_N: one advantage per sequence.
         mask_NT: True where the policy wrote the token.
-        clip_low: how far below 1 a ratio may fall before its gradient is cut.
-        clip_high: how far above 1 a ratio may rise before its gradient is cut.
+        clip_low: how far below 1 a ratio may fall before its gradient is cut; 1 never cuts.
+        clip_high: how far above 1 a ratio may rise before its gradient is cut; infinity never cuts.
         aggregation: see `aggregate`.
         divisor: see `update_divisor`.
+        weight_NT: a constant factor per token (see `importance_weights`); None is 1.
 
     Source: PPO (arXiv 1707.06347), equation 7; asymmetric bounds from DAPO (arXiv 2503.14476), section 3.1.
     """
@@ -159,6 +165,8 @@ def policy_loss(
     advantage_N1 = advantage_N.unsqueeze(-1)
     bounded_NT = ratio_NT.clamp(1.0 - clip_low, 1.0 + clip_high)
     gain_NT = torch.minimum(ratio_NT * advantage_N1, bounded_NT * advantage_N1)
+    if weight_NT is not None:
+        gain_NT = gain_NT * weight_NT
     too_low_NT = (ratio_NT < 1.0 - clip_low) & (advantage_N1 < 0)
     too_high_NT = (ratio_NT > 1.0 + clip_high) & (advantage_N1 > 0)
     return PolicyLoss(
@@ -167,6 +175,16 @@ def policy_loss(
         clip_fraction=masked_mean(too_low_NT | too_high_NT, mask_NT),
         approx_kl=masked_mean(ratio_NT - 1.0 - log_ratio_NT, mask_NT),
     )
+
+
+def importance_weights(log_ratio_NT: Tensor, *, cap: float) -> Tensor:
+    """Return min(exp(d), cap) per token, without gradient: truncated importance sampling.
+
+    `log_ratio_NT` is d = learner - sampler, of the same tokens under weights that should be the same.
+
+    Source: F. Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025).
+    """
+    return log_ratio_NT.detach().float().clamp(max=MAX_LOG_RATIO).exp().clamp(max=cap)
 
 
 def k3_kl(log_ratio_NT: Tensor) -> Tensor:
@@ -234,6 +252,13 @@ def update_divisor(aggregation: Aggregation, *, sequences: int, tokens: int, con
     if constant_length is None or constant_length < 1:
         raise InvalidInput(f"constant_length must be at least 1 with aggregation 'constant', got {constant_length!r}")
     return float(sequences * constant_length)
+
+
+def _raw(reward_N: Tensor, scale: Scale) -> Advantages:
+    if scale != "none":
+        raise InvalidInput(f"scale must be 'none' with baseline 'none', got {scale!r}")
+    flat_N = reward_N == 0.0
+    return Advantages(reward_N.float(), flat_N, float(flat_N.double().mean()))
 
 
 def _spread(reward_G: Tensor, reward_N: Tensor, scale: Scale) -> Tensor | float:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from sesa_env.types import CHALLENGER, View
 
 _TAGS = ("<search>", "<answer>", "<question>")
+_TOOLS = {"open": "<open>title</open> reads a page", "find": "<find>text</find> finds it in the page opened last"}
 
 
 class HumanAgent:
@@ -41,7 +42,7 @@ class HumanAgent:
         line = ""
         while not line:
             line = self._read(f"{view.seat}> ").strip()
-        return _action(line, role=view.role)
+        return _action(line, role=view.role, tools=view.tools)
 
 
 def _shown(view: View) -> str:
@@ -53,11 +54,12 @@ def _shown(view: View) -> str:
         task = f"Ask for {view.target!r}, so that it takes {view.hops} searches to find."
     else:
         task = view.question
-    return f"{task}\nType {what}; {view.turns_left} turns left."
+    tools = "".join(f"\n{_TOOLS[tool]}." for tool in view.tools)
+    return f"{task}\nType {what}; {view.turns_left} turns left.{tools}"
 
 
-def _action(line: str, *, role: str) -> str:
-    if any(tag in line for tag in _TAGS):
+def _action(line: str, *, role: str, tools: Sequence[str]) -> str:
+    if any(tag in line for tag in (*_TAGS, *(f"<{tool}>" for tool in tools))):
         return line
     if line.startswith("?"):
         return f"<search>{line[1:].strip()}</search>"

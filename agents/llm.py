@@ -1,7 +1,8 @@
 """A language model at any number of seats: what challenger and solver have in common.
 
 The agent keeps one growing `TokenSequence` per attempt.  What the policy wrote goes in as sampled; what the environment
-answered goes in as the data of a user turn; nothing is ever tokenised twice.
+answered goes in as the data of a user turn; nothing is ever tokenised twice, and the policy is told under which name
+to keep what it computed for each attempt, so that nothing is read twice either.
 
     texts = agent.act(views)          # one turn at every seat
     trajectories = agent.drain()      # {episode: TokenTrajectory}, once the rounds are settled
@@ -11,7 +12,7 @@ How an attempt opens is the role's own business (`Opening`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agents.base import Completion, Message, Policy
@@ -43,7 +44,7 @@ class LLMAgent:
     Args:
         policy: writes the texts.
         opener: returns the opening of each new attempt, in order.
-        stop: strings that end a turn.
+        stop: strings that end a turn, next to the closing tags of the tools that a view has.
         max_new_tokens: most tokens per turn.
         temperature: of the sampling; 0 is greedy.
     """
@@ -70,13 +71,17 @@ class LLMAgent:
         for view in views:
             if view.turn:
                 self._observe(self._attempts[view.episode], view.observation)
-        attempts = [self._attempts[view.episode] for view in views]
+        attempts = {view.episode: self._attempts[view.episode] for view in views}
         room = self.policy.max_context - self._max_new_tokens
-        for attempt in attempts:
+        for attempt in attempts.values():
             attempt.truncated = attempt.truncated or len(attempt.tokens) > room
-        writing = [attempt for attempt in attempts if not attempt.truncated]
-        completions = iter(self._write(writing))
-        return [None if attempt.truncated else self._record(attempt, next(completions)) for attempt in attempts]
+        self.policy.forget(episode for episode, attempt in attempts.items() if attempt.truncated)
+        writing = {episode: attempt for episode, attempt in attempts.items() if not attempt.truncated}
+        tools = dict.fromkeys(tool for view in views for tool in view.tools)
+        completions = iter(self._write(writing, stop=(*self._stop, *(f"</{tool}>" for tool in tools))))
+        return [
+            None if attempt.truncated else self._record(attempt, next(completions)) for attempt in attempts.values()
+        ]
 
     def drain(self) -> dict[str, TokenTrajectory]:
         """Return the attempts played since the last call, by episode, and forget them.
@@ -96,27 +101,33 @@ class LLMAgent:
             for episode, attempt in self._attempts.items()
             if any(attempt.tokens.written_T)
         }
+        self.policy.forget(self._attempts)
         self._attempts.clear()
         return played
 
     def _open(self, views: Sequence[View]) -> None:
+        encoded: dict[tuple[Message, ...], list[int]] = {}  # attempts at one question open alike
         for view, opening in zip(views, self._opener(views) if views else [], strict=True):
             attempt = self._attempts[view.episode] = _Attempt(opening)
-            attempt.tokens.append_context(self.policy.encode_chat(opening.messages))
+            conversation = tuple(opening.messages)
+            if conversation not in encoded:
+                encoded[conversation] = self.policy.encode_chat(opening.messages)
+            attempt.tokens.append_context(encoded[conversation])
 
     def _observe(self, attempt: _Attempt, observation: str) -> None:
         """Add what the environment answered; a user turn needs no tag around it to say that it is data."""
         data = observation.strip().removeprefix("<information>").removesuffix("</information>")
         attempt.tokens.append_context(self.policy.encode_reply(data, ended=attempt.ended))
 
-    def _write(self, attempts: Sequence[_Attempt]) -> list[Completion]:
+    def _write(self, attempts: Mapping[str, _Attempt], *, stop: Sequence[str]) -> list[Completion]:
         if not attempts:
             return []
         return self.policy.generate(
-            [attempt.tokens.token_T for attempt in attempts],
-            stop=self._stop,
+            [attempt.tokens.token_T for attempt in attempts.values()],
+            stop=stop,
             max_new_tokens=self._max_new_tokens,
             temperature=self._temperature,
+            keep=list(attempts),
         )
 
     def _record(self, attempt: _Attempt, completion: Completion) -> str:

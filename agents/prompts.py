@@ -6,6 +6,8 @@ tag protocol.  Whatever a corpus, a challenger or a skill supplies reaches a pol
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from agents.base import Message
 
 PROMPT_VERSION = "search-tags/v1"
@@ -67,20 +69,97 @@ CHALLENGER_SHOTS = (
 )
 
 
-def solver_messages(question: str, *, skills: str = "") -> list[Message]:
-    """Return the conversation that opens a solver's attempt; `skills` is a rendered block or the empty string."""
+TOOL_SENTENCES = {
+    "open": "Write <open>a title</open> to read the whole page of that title.",
+    "find": "Write <find>a text</find> to find a text in the page you opened last.",
+}
+"""Said only where the rules give the tool, like the demonstrations below."""
+
+_LIGHTHOUSE = (
+    Message("assistant", "<search>lighthouse of Marsh End</search>"),
+    Message("user", "Doc 1(Title: Marsh End) Marsh End is a village at the mouth of the Orwen, known for…"),
+)
+_PAGE = "Page(Title: Marsh End) Marsh End is a village at the mouth of the Orwen, known for its eels. "
+SOLVER_TOOL_SHOTS = {
+    "open": (
+        Message("user", "Question: Who built the lighthouse of Marsh End?"),
+        *_LIGHTHOUSE,
+        Message("assistant", "<open>Marsh End</open>"),
+        Message("user", f"{_PAGE}Its lighthouse was built by Titus Wray."),
+        Message("assistant", "<answer>Titus Wray</answer>"),
+    ),
+    "find": (
+        Message("user", "Question: How tall is the lighthouse of Marsh End?"),
+        *_LIGHTHOUSE,
+        Message("assistant", "<open>Marsh End</open>"),
+        Message("user", f"{_PAGE}Its church is…\n[cut: the page has 9000 characters]"),
+        Message("assistant", "<find>lighthouse</find>"),
+        Message("user", "Doc 1(Title: Marsh End) …the lighthouse, 31 metres tall, is still lit every night…"),
+        Message("assistant", "<answer>31 metres</answer>"),
+    ),
+}
+CHALLENGER_TOOL_SHOTS = {
+    "open": (
+        Message("user", "Answer: Titus Wray\nSearches needed: 1"),
+        *_LIGHTHOUSE,
+        Message("assistant", "<open>Marsh End</open>"),
+        Message("user", f"{_PAGE}Its lighthouse was built by Titus Wray."),
+        Message("assistant", "<question>Who built the lighthouse at the mouth of the river Orwen?</question>"),
+    ),
+    "find": (
+        Message("user", "Answer: 31 metres\nSearches needed: 1"),
+        *SOLVER_TOOL_SHOTS["find"][1:-1],
+        Message("assistant", "<question>How tall is the lighthouse at the mouth of the river Orwen?</question>"),
+    ),
+}
+
+
+def solver_messages(
+    question: str, *, skills: str = "", demonstrated: bool = True, tools: Sequence[str] = ()
+) -> list[Message]:
+    """Return the conversation that opens a solver's attempt.
+
+    Args:
+        question: the task.
+        skills: a rendered block, or the empty string.
+        demonstrated: whether instructions and demonstrations come first; a policy trained on the protocol needs none.
+        tools: those that the rules give next to search, "open" and "find".
+    """
     task = f"Question: {question}"
-    return [
-        Message("system", SOLVER_SYSTEM),
-        *SOLVER_SHOTS,
-        Message("user", f"{skills}\n{task}" if skills else task),
-    ]
+    opening = _opening(SOLVER_SYSTEM, SOLVER_SHOTS, SOLVER_TOOL_SHOTS, tools) if demonstrated else []
+    return [*opening, Message("user", f"{skills}\n{task}" if skills else task)]
 
 
-def challenger_messages(target: str, *, hops: int) -> list[Message]:
-    """Return the conversation that opens a challenger's attempt: the target, and nothing of any skill."""
-    return [
-        Message("system", CHALLENGER_SYSTEM),
-        *CHALLENGER_SHOTS,
-        Message("user", f"Answer: {target}\nSearches needed: {hops}"),
-    ]
+def reader_messages(question: str, materials: str, *, demonstrated: bool = True) -> list[Message]:
+    """Return the conversation in which a solver is to answer from given passages, as if it had searched for them."""
+    search = Message("assistant", f"<search>{question}</search>")
+    return [*solver_messages(question, demonstrated=demonstrated), search, Message("user", materials)]
+
+
+def challenger_messages(
+    target: str,
+    *,
+    hops: int,
+    examples: Sequence[str] = (),
+    demonstrated: bool = True,
+    tools: Sequence[str] = (),
+) -> list[Message]:
+    """Return the conversation that opens a challenger's attempt: the target, and nothing of any skill.
+
+    Args:
+        target: the answer that the question must have.
+        hops: how many searches it should take.
+        examples: questions that came with the target, to show what a good one looks like.
+        demonstrated: whether instructions and demonstrations come first.
+        tools: those that the rules give next to search, "open" and "find".
+    """
+    opening = _opening(CHALLENGER_SYSTEM, CHALLENGER_SHOTS, CHALLENGER_TOOL_SHOTS, tools) if demonstrated else []
+    shown = "".join(f"Example question: {example}\n" for example in examples)
+    return [*opening, Message("user", f"{shown}Answer: {target}\nSearches needed: {hops}")]
+
+
+def _opening(
+    system: str, shots: Sequence[Message], tool_shots: Mapping[str, Sequence[Message]], tools: Sequence[str]
+) -> list[Message]:
+    instructions = " ".join([system, *(TOOL_SENTENCES[tool] for tool in tools)])
+    return [Message("system", instructions), *shots, *(message for tool in tools for message in tool_shots[tool])]

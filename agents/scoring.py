@@ -1,7 +1,9 @@
-"""Log-probabilities that a model gives to the tokens a policy wrote, in padded micro-batches.
+"""Log-probabilities that a model gives to the tokens a policy wrote, in micro-batches with little padding.
 
 A learner must see the numbers the sampler saw: the same ids, positions from 0 whatever the padding, dropout off, the
-same temperature, float32 at the end.  Only positions that predict a written token pass the output layer.
+same temperature, float32 at the end.  Three things make it fast and change nothing else: sequences of like length run
+together; the prompt that a micro-batch has in common is run once, with its gradient; and only positions that predict a
+written token pass the output layer.
 
     scorer = Scorer(model, temperature=1.0, device=device)
     for part in micro_batches(rows, tokens=4096):
@@ -9,7 +11,8 @@ same temperature, float32 at the end.  Only positions that predict a written tok
 
 Nothing here knows rewards, losses or optimisers.
 
-Dimension key:  N sequence   T token   V vocabulary   D embedding   M written tokens of a micro-batch, end to end.
+Dimension key:  N sequence   T token   V vocabulary   D embedding   M written tokens of a micro-batch, end to end
+S token after the shared prompt.
 """
 
 from __future__ import annotations
@@ -17,14 +20,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import DynamicCache, GradientCheckpointingLayer
+from transformers.cache_utils import DynamicLayer
 
 from agents.grpo import entropy, pick, vocabulary_logps
 from agents.tokens import TokenTrajectory
-from sesa_env.errors import InvalidInput
+from sesa_env.errors import InvalidInput, SettingsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,12 @@ class Row:
 class Batch(NamedTuple):
     """Sequences padded on the right; masks come from lengths and producers, never from a padding id.
 
-    `mask_NT` is True where the policy wrote the token; `attention_NT` is 1 up to each sequence's length.
+    `mask_NT` is True where the policy wrote the token; `attention_NT` is 1 up to each sequence's length; the first
+    `shared` tokens are the same in all sequences, and nothing was written or is predicted there.
     """
 
     rows: list[Row]
+    shared: int
     token_NT: Tensor
     attention_NT: Tensor
     position_NT: Tensor
@@ -63,17 +72,17 @@ class Batch(NamedTuple):
 
 
 def micro_batches(rows: Sequence[Row], *, tokens: int) -> list[list[Row]]:
-    """Sort by length, so that little is padded, and cut where the padded size would exceed `tokens`.
+    """Divide rows into parts of at most `tokens` to run, padding included and a shared prompt counted once.
 
-    Every row is kept whole: one that is longer than `tokens` is a micro-batch of its own.
+    Two orders are tried, by length and by prompt, and the one that leaves less to run is taken.  Every row is kept
+    whole: one that is longer than `tokens` is a part of its own.
     """
-    parts: list[list[Row]] = []
-    for row in sorted(rows, key=lambda row: -len(row.trajectory)):
-        if parts and (len(parts[-1]) + 1) * len(parts[-1][0].trajectory) <= tokens:
-            parts[-1].append(row)
-        else:
-            parts.append([row])
-    return parts
+    by_length = sorted(rows, key=lambda row: -len(row.trajectory))
+    longest: dict[tuple[int, ...], int] = {}
+    for row in by_length:
+        longest.setdefault(_prompt(row), len(row.trajectory))
+    by_prompt = sorted(by_length, key=lambda row: (-longest[_prompt(row)], _prompt(row)))
+    return min((_cut(order, tokens) for order in (by_length, by_prompt)), key=lambda parts: sum(map(_size, parts)))
 
 
 def collate(rows: list[Row], *, device: torch.device) -> Batch:
@@ -88,6 +97,7 @@ def collate(rows: list[Row], *, device: torch.device) -> Batch:
     length_N1 = torch.tensor([[len(row.trajectory)] for row in rows], device=device)
     return Batch(
         rows=rows,
+        shared=_shared(rows),
         token_NT=padded("token_T", torch.long),
         attention_NT=(position_NT < length_N1).long(),
         position_NT=position_NT,
@@ -104,13 +114,27 @@ class Scorer:
         model: called as model(input_ids=, attention_mask=, position_ids=, use_cache=False).logits
         temperature: the temperature the tokens were sampled at.
         device: where the model takes its ids.
+        checkpointing: run each layer again in the backward pass instead of keeping what it computed.
+
+    Raises:
+        SettingsError: `checkpointing` is asked of a model that has no layers to run again.
     """
 
-    def __init__(self, model: nn.Module, *, temperature: float, device: torch.device) -> None:
-        self._model = model
+    def __init__(
+        self, model: nn.Module, *, temperature: float, device: torch.device, checkpointing: bool = False
+    ) -> None:
+        self._model: Any = model
         self._temperature = temperature
+        self._layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        if checkpointing and not self._layers:
+            raise SettingsError(
+                f"gradient_checkpointing must be False with {type(model).__name__}, which has no layers to run again"
+            )
+        self._checkpointing = checkpointing
         with torch.no_grad(), without_dropout(model):
             self._split = _body_and_head(model, device=device)
+        # A layer that is run again would write to the cache of the shared prompt twice.
+        self._shares = self._split is not None and not checkpointing and _keeps_every_token(model)
 
     def logps(self, batch: Batch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy of every written token, each (N, T) and 0.0 elsewhere.
@@ -119,7 +143,9 @@ class Scorer:
             batch: the sequences.
             entropy_gradient: whether the entropy is to be differentiated; it costs memory.
         """
-        logp_MV = vocabulary_logps(self._trained_logits(batch), temperature=self._temperature)
+        with self._run_again():
+            logits_MV = self._trained_logits(batch)
+        logp_MV = vocabulary_logps(logits_MV, temperature=self._temperature)
         logp_M = pick(logp_MV, batch.token_NT[batch.mask_NT])
         entropy_M = entropy(logp_MV if entropy_gradient else logp_MV.detach())
         zero_NT = torch.zeros(batch.mask_NT.shape, device=logp_M.device)
@@ -132,9 +158,31 @@ class Scorer:
             logits_NTV: Tensor = self._model(**inputs, use_cache=False).logits
             return logits_NTV[:, :-1][predicts_NT]
         body, head = self._split
-        hidden_MD = body(**inputs, use_cache=False).last_hidden_state[:, :-1][predicts_NT]
-        logits_MV: Tensor = head(hidden_MD)
+        shared = batch.shared if self._shares else 0
+        if shared:
+            cache = DynamicCache(config=self._model.config)
+            body(input_ids=batch.token_NT[:1, :shared], cache=cache, use_cache=True)
+            cache.batch_repeat_interleave(len(batch.rows))
+            inputs |= {"input_ids": batch.token_NT[:, shared:], "position_ids": batch.position_NT[:, shared:]}
+            hidden_NSD = body(**inputs, cache=cache, use_cache=True).last_hidden_state
+        else:
+            hidden_NSD = body(**inputs, use_cache=False).last_hidden_state
+        logits_MV: Tensor = head(hidden_NSD[:, :-1][predicts_NT[:, shared:]])
         return logits_MV
+
+    @contextmanager
+    def _run_again(self) -> Iterator[None]:
+        """Checkpoint every layer; the switch of transformers itself works in training mode only, with dropout on."""
+        if not (self._checkpointing and torch.is_grad_enabled()):
+            yield
+            return
+        for layer in self._layers:
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+        try:
+            yield
+        finally:
+            for layer in self._layers:
+                del layer.forward
 
 
 @contextmanager
@@ -147,6 +195,39 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _prompt(row: Row) -> tuple[int, ...]:
+    return row.trajectory.token_T[: row.trajectory.prompt_length]
+
+
+def _shared(rows: Sequence[Row]) -> int:
+    """Return how many leading tokens need to be run only once: those before any that predicts a written token."""
+    if len(rows) == 1:
+        return 0
+    prompts = [_prompt(row)[:-1] for row in rows]
+    first, last = min(prompts), max(prompts)  # in lexicographic order, whatever these two share all do
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(map(len, prompts)))
+
+
+def _size(rows: Sequence[Row]) -> int:
+    shared = _shared(rows)
+    return shared + len(rows) * (max(len(row.trajectory) for row in rows) - shared)
+
+
+def _cut(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
+    parts: list[list[Row]] = []
+    for row in rows:
+        if parts and _size([*parts[-1], row]) <= tokens:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return parts
+
+
+def _keeps_every_token(model: Any) -> bool:
+    """Whether the model's cache holds every token seen, as attention without a window or a state does."""
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
 
 
 def _body_and_head(model: nn.Module, *, device: torch.device) -> tuple[Any, Any] | None:

@@ -3,10 +3,11 @@
     play = SelfPlay(settings, retriever=..., draw_targets=..., memory=..., solver=..., challenger=...)
     report = play.step(1)
 
-Each step: (1) challengers pose questions about fresh targets and G solvers attempt each one; the memory does not change
-while they play.  (2) Both policies are updated from the log-probabilities recorded while they sampled, so neither
-update disturbs the other's.  (3) Skills are credited with what their questions came to, and failures at the frontier
-are queued.  (4) When it is time, the queue is distilled into skills.
+Each step: (1) challengers pose questions about fresh targets and G solvers attempt each one, and a question of an
+earlier step where a proposal was refused; the memory does not change while they play.  (2) Both policies are updated
+from the log-probabilities recorded while they sampled, so neither update disturbs the other's.  (3) Skills are credited
+with what their questions came to, and failures at the frontier are queued.  (4) When it is time, the queue is distilled
+into skills.
 
 Nothing here knows which method it runs: a method is the settings, the reward and the memory it is given.
 """
@@ -16,16 +17,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agents.config import Settings
 from agents.learner import Learner, Sample, comparable
 from agents.llm import LLMAgent
 from agents.rollout import play
 from agents.tokens import TokenTrajectory
-from sesa_env.errors import SearchUnavailable
+from sesa_env.errors import InvalidInput, SearchUnavailable
 from sesa_env.game import Game
 from sesa_env.judge import Judge
+from sesa_env.replay import ReplayPool
 from sesa_env.retrieval.base import Retriever
 from sesa_env.text import question_key
 from sesa_env.types import CHALLENGER, SOLVER, Round, Target, Trajectory
@@ -34,10 +36,10 @@ from skill_memory.base import Consolidation, Failure, SkillMemory, Use
 
 
 class Seat(NamedTuple):
-    """Who plays a role, and what trains it."""
+    """Who plays a role, and what trains it; nothing does when the seat is frozen."""
 
     agent: LLMAgent
-    learner: Learner
+    learner: Learner | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,11 @@ class StepReport:
 
     Attributes:
         step: its number, from 1.
-        rounds: every round played, refused ones included.
+        rounds: every round played, refused ones included; then the replayed ones, which have no challenger.
         tokens: the attempts in tokens, by episode.
         numbers: figures for the log, all of them repeatable.
         consolidation: what the memory learned, when it was time.
+        warnings: what passed a limit of the guard at this step.
     """
 
     step: int
@@ -57,6 +60,7 @@ class StepReport:
     tokens: dict[str, TokenTrajectory]
     numbers: dict[str, float] = field(default_factory=dict)
     consolidation: Consolidation | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 class SelfPlay:
@@ -65,7 +69,8 @@ class SelfPlay:
     Args:
         settings: rules, sizes and learning rates.
         retriever: answers both roles' searches.
-        draw_targets: the targets of a step, by its number; the same number gives the same targets.
+        draw_targets: the targets of a step, by its number, those of further batches at the end; the same number gives
+            the same targets.
         validators: the chain that checks posed questions; one for the whole run, since some remember earlier ones.
         memory: what the solver's agent reads, and what this loop feeds.
         judge: scores answers.
@@ -93,54 +98,110 @@ class SelfPlay:
         self._validators = validators
         self._judge = judge
         self._seats = {CHALLENGER: challenger, SOLVER: solver}
+        self._pool = ReplayPool(settings.replay, seed=settings.seed)
         self._on_tick = on_tick
 
     def step(self, number: int) -> StepReport:
         """Play, learn, credit, distil.
 
         Raises:
-            SearchUnavailable: no attempt of the step got through to the search tool; nothing was learned.
+            SearchUnavailable: no attempt of the step got through to the search tool, or past the checks; nothing was
+                learned.
         """
+        checked = self._validators.numbers
         rounds, tokens = self._play(number)
         if not any(attempt.usable for round_ in rounds for attempt in _attempts(round_)):
-            raise SearchUnavailable(f"the search tool failed in every round of step {number}; the run can be resumed")
+            raise SearchUnavailable(
+                f"search tool or checks failed in every round of step {number}; the run can be resumed"
+            )
         updates = self._learn(rounds, tokens)
         self.memory.credit(uses(rounds, tokens, step=number))
         queued = sum(self.memory.offer(failure) for failure in failures(rounds, tokens, step=number))
         consolidation = self.memory.consolidate(step=number)
+        self._keep(rounds)
         numbers = {
             **describe(rounds),
+            **{f"checks/{name}": count - checked[name] for name, count in self._validators.numbers.items()},
+            "replay/size": len(self._pool),
             **updates,
             "memory/queued": queued,
             "memory/size": len(self.memory),
             "memory/distinct_blocks": len({t.skill_ids for t in tokens.values() if t.skill_ids}),
+            **(consolidation.numbers if consolidation else {}),
         }
         return StepReport(number, rounds, tokens, numbers, consolidation)
 
+    def get_state(self) -> dict[str, Any]:
+        """Return what the loop itself remembers of earlier steps, as JSON data: the validators' memory and the pool.
+
+        Raises:
+            SettingsError: a validator remembers and cannot say what.
+        """
+        return {"validators": self._validators.get_state(), "replay": self._pool.get_state()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` returned.
+
+        Raises:
+            InvalidInput: it is no such state, or one of a run with other validators.
+        """
+        if not isinstance(state, Mapping) or set(state) != {"validators", "replay"}:
+            raise InvalidInput(f"state must be what get_state returned, got {state!r:.80}")
+        self._validators.set_state(state["validators"])
+        self._pool.set_state(state["replay"])
+
     def _play(self, number: int) -> tuple[list[Round], dict[str, TokenTrajectory]]:
-        games = []
-        for index, target in enumerate(self._draw_targets(number)):
-            game = Game(
-                self.settings.game, judge=self._judge, id=f"step{number}-round{index}", validators=self._validators
-            )
-            game.pose(target)
-            games.append(game)
+        """Play the step's targets in batches, and stop once enough questions have unequal attempts to learn from."""
+        targets, size = self._draw_targets(number), self.settings.rounds
         agents = {role: seat.agent for role, seat in self._seats.items()}
-        rounds = play(games, agents, self._retriever, on_tick=self._on_tick)
+        rounds: list[Round] = []
+        while len(rounds) < len(targets) and sum(map(_mixed, rounds)) < size:
+            games = []
+            for index, target in enumerate(targets[len(rounds) : len(rounds) + size], start=len(rounds)):
+                game = Game(
+                    self.settings.game, judge=self._judge, id=f"step{number}-round{index}", validators=self._validators
+                )
+                game.pose(target)
+                games.append(game)
+            rounds += play(games, agents, self._retriever, on_tick=self._on_tick)
+        rounds += self._replay(number, rounds)
         tokens = {episode: one for agent in agents.values() for episode, one in agent.drain().items()}
         return rounds, tokens
 
+    def _replay(self, number: int, rounds: Sequence[Round]) -> list[Round]:
+        """Let the solvers try a question of an earlier step in each place that a refused proposal left empty."""
+        valid = sum(round_.question is not None for round_ in rounds)
+        refused = sum(bool(round_.rejection) and _usable(round_.challenger) for round_ in rounds)
+        games = []
+        for index, question in enumerate(self._pool.draw(min(refused, max(0, self.settings.rounds - valid)))):
+            game = Game(self.settings.game, judge=self._judge, id=f"step{number}-replay{index}")
+            game.ask(question)
+            games.append(game)
+        return play(games, {SOLVER: self._seats[SOLVER].agent}, self._retriever, on_tick=self._on_tick)
+
+    def _keep(self, rounds: Sequence[Round]) -> None:
+        """Put the step's questions into the pool, replayed ones with their fresh solve rates, and end its step."""
+        for round_ in rounds:
+            if round_.question is not None and round_.solve_rate is not None:
+                self._pool.add(round_.question, solve_rate=round_.solve_rate)
+        self._pool.end_step()
+
     def _learn(self, rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory]) -> dict[str, float]:
-        """Update the challenger, then the solver, as SSP does; each from samples of this step only."""
-        numbers: dict[str, float] = {}
-        for role, samples in (
-            (CHALLENGER, challenger_samples(rounds, tokens)),
-            (SOLVER, solver_samples(rounds, tokens)),
-        ):
-            numbers[f"{role}/samples"] = len(samples)
-            if len(samples) < 2:  # nothing to compare with
-                continue
-            stats = self._seats[role].learner.update(samples)
+        """Update the challenger, then the solver, as SSP does; each from samples of this step only.
+
+        Where they share weights, the solver's gap to the sampler is measured before the challenger's update moves them.
+        """
+        batches = {CHALLENGER: challenger_samples(rounds, tokens), SOLVER: solver_samples(rounds, tokens)}
+        numbers: dict[str, float] = {f"{role}/samples": len(samples) for role, samples in batches.items()}
+        learning = {
+            role: learner
+            for role, samples in batches.items()
+            if (learner := self._seats[role].learner) is not None and len(samples) >= 2  # to compare
+        }
+        together = self.settings.shared_weights and len(learning) == 2
+        gap = learning[SOLVER].gap(batches[SOLVER]) if together else None
+        for role, learner in learning.items():
+            stats = learner.update(batches[role], gap=gap if role == SOLVER else None)
             numbers |= {f"{role}/{name}": value for name, value in stats.as_dict().items()}
         return numbers
 
@@ -173,7 +234,8 @@ def uses(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, step
         skill_ids = _skill_ids(round_, tokens)
         if skill_ids and answered:
             solve_rate = sum(attempt.reward > 0 for attempt in answered) / len(answered)
-            found.append(Use(_key(round_), skill_ids, solve_rate, step=step))
+            question = round_.question.text if round_.question else ""
+            found.append(Use(_key(round_), skill_ids, solve_rate, step=step, question=question))
     return found
 
 
@@ -220,12 +282,16 @@ def _skill_ids(round_: Round, tokens: Mapping[str, TokenTrajectory]) -> tuple[st
 def describe(rounds: Sequence[Round]) -> dict[str, float]:
     """Return shares and means of a step: validity, solve rates, and what each role's turns were.
 
+    Solve rates of replayed questions have a figure of their own; what the solvers did at them is counted with the rest.
+
     A share of nothing is left out rather than given as 0.
     """
-    posed = [round_ for round_ in rounds if round_.challenger and round_.challenger.usable]
-    rated = [round_.solve_rate for round_ in rounds if round_.solve_rate is not None]
+    posed = [round_ for round_ in rounds if _usable(round_.challenger)]
+    replayed = [round_ for round_ in rounds if round_.challenger is None]
+    rated, again = _rates(posed), _rates(replayed)
     numbers: dict[str, float] = {
-        "rounds": len(rounds),
+        "rounds": len(rounds) - len(replayed),
+        "replay/rounds": len(replayed),
         "rounds/unusable": sum(not attempt.usable for round_ in rounds for attempt in _attempts(round_)),
     }
     numbers |= {f"rejected/{name}": count for name, count in Counter(r.rejection for r in posed if r.rejection).items()}
@@ -234,8 +300,22 @@ def describe(rounds: Sequence[Round]) -> dict[str, float]:
     if rated:
         numbers["solve_rate/mean"] = sum(rated) / len(rated)
         numbers["solve_rate/frontier_share"] = sum(0.0 < rate < 1.0 for rate in rated) / len(rated)
+    if again:
+        numbers["replay/solve_rate/mean"] = sum(again) / len(again)
     numbers |= _action_mix(CHALLENGER, [round_.challenger for round_ in posed if round_.challenger])
     return numbers | _action_mix(SOLVER, [attempt for round_ in rounds for attempt in round_.solvers])
+
+
+def _mixed(round_: Round) -> bool:
+    return len({attempt.reward for attempt in round_.solvers if attempt.usable}) > 1
+
+
+def _usable(attempt: Trajectory | None) -> bool:
+    return attempt is not None and attempt.usable
+
+
+def _rates(rounds: Sequence[Round]) -> list[float]:
+    return [round_.solve_rate for round_ in rounds if round_.solve_rate is not None]
 
 
 def _attempts(round_: Round) -> tuple[Trajectory, ...]:

@@ -11,7 +11,7 @@ from benchmarks.manifest import require_own_packages
 from sesa_env.errors import MissingDependency, SesaError
 
 EXTRAS = {
-    **dict.fromkeys(("typer", "rich", "scipy"), "cli"),
+    **dict.fromkeys(("typer", "rich", "scipy", "matplotlib"), "cli"),
     **dict.fromkeys(("torch", "transformers", "peft", "safetensors", "omegaconf", "tensorboard"), "train"),
 }
 """Which extra brings a package that a command imports."""

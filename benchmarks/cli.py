@@ -13,8 +13,9 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.console import Console
@@ -28,12 +29,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from benchmarks.mini import app as mini_app
+from benchmarks.skills import app as skills_app
+from sesa_env.corpora import is_atlas
 from sesa_env.errors import InvalidInput
 
 if TYPE_CHECKING:
     from agents.config import Settings
     from agents.selfplay import StepReport
     from benchmarks.datasets import Dataset
+    from benchmarks.retrieval import Run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 console = Console()
@@ -47,6 +52,10 @@ Overrides = Annotated[
 ]
 
 
+app.add_typer(skills_app, name="skills")
+app.add_typer(mini_app, name="mini")
+
+
 @app.callback()
 def sesa() -> None:
     """Self-evolving search agents: pose, solve, remember, and measure."""
@@ -57,24 +66,26 @@ def index_command(
     corpus: Annotated[str, typer.Option(help="JSON-lines corpus: id, title, contents; may be gzipped.")],
     out: Annotated[Path, typer.Option(help="Folder for the index; new or empty.")],
     backend: Annotated[
-        Literal["lucene", "bm25", "dense"], typer.Option(help="lucene (Pyserini), bm25 (no Java) or dense (FAISS).")
+        str, typer.Option(help="lucene (Pyserini), bm25 (no Java), dense (FAISS), or several to fuse: lucene+dense.")
     ] = "lucene",
     encoder: Annotated[
         str | None, typer.Option(help="For dense: minilm, e5-base-v2, or a model's folder or id.")
     ] = None,
 ) -> None:
     """Build a search index over a corpus."""
-    from sesa_env.retrieval.index import build_index
+    from sesa_env.retrieval.index import Backend, build_index, build_indexes
 
+    backends = cast("list[Backend]", backend.split("+"))
     with _progress() as progress:
         task = progress.add_task("indexing", total=None)
-        manifest = build_index(
-            Path(corpus),
-            out,
-            backend=backend,
-            encoder=encoder,
-            progress=lambda passages: progress.update(task, completed=passages),
-        )
+
+        def tell(passages: int) -> None:
+            progress.update(task, completed=passages)
+
+        if len(backends) == 1:
+            manifest = build_index(Path(corpus), out, backend=backends[0], encoder=encoder, progress=tell)
+        else:
+            manifest = build_indexes(Path(corpus), out, backends=backends, encoder=encoder, progress=tell)[0]
     console.print(f"{manifest.passages:,} passages indexed in {out} ({backend})", highlight=False)
 
 
@@ -103,6 +114,44 @@ def train_command(
             on_step=lambda report: _show_step(progress, task, report),
         )
     console.print(f"run saved in {folder}", highlight=False)
+
+
+@app.command("sft")
+def sft_command(
+    settings: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Folder for the taught policy; new or empty.")] = Path("policies/start"),
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='"atlas:SEED" (even), JSON-lines data with supporting_titles, or a run; several times for several.'
+        ),
+    ] = None,
+    questions: Annotated[int, typer.Option(min=1, help="Most questions, or recorded attempts, of each.")] = 200,
+    skills: Annotated[
+        Literal["off", "on", "both"], typer.Option(help="Whether prompts show the memory's skills.")
+    ] = "off",
+    epochs: Annotated[int, typer.Option(min=1, help="How often each attempt is seen.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Attempts per update.")] = 16,
+) -> None:
+    """Teach a policy by example, from gold answers or from a run's successes, before it learns by itself."""
+    _quiet_libraries()
+    from benchmarks.sft import sft
+
+    with _progress() as progress:
+        task = progress.add_task("playing", total=None)
+        sft(
+            _resolve(settings or []),
+            out,
+            data=data or ["atlas:0"],
+            questions=questions,
+            skills=skills,
+            epochs=epochs,
+            batch=batch,
+            on_update=lambda number, total, stats: progress.update(
+                task, description=f"loss {stats.nll or float('nan'):.3f}", completed=number, total=total
+            ),
+        )
+    console.print(f"policy saved in {out}: sesa train policy={out}", highlight=False)
 
 
 @app.command("eval")
@@ -149,36 +198,60 @@ def eval_command(
 
 @app.command("retrieval")
 def retrieval_command(
-    corpus: Annotated[Path, typer.Option(help="JSON-lines corpus.")],
     data: Annotated[
-        list[Path], typer.Option(help="JSON-lines questions with supporting_titles; several times for several.")
+        list[str],
+        typer.Option(help='Questions with supporting_titles; or "atlas:SEED" for the hops of its questions.'),
     ],
-    index: Annotated[list[Path], typer.Option(help="Index folder of that corpus; several times to compare.")],
-    encoder: Annotated[str | None, typer.Option(help="For a dense index.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most questions of each data set.")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="JSON-lines corpus of questions from a file.")] = None,
+    index: Annotated[
+        list[Path] | None, typer.Option(help="Index folder of that corpus; several times to compare.")
+    ] = None,
+    fuse: Annotated[bool, typer.Option(help="Measure the fusion of these indexes, too.")] = False,
+    retriever: Annotated[
+        list[str] | None, typer.Option(help="For an atlas: a registered name; default sparse, dense and fused ones.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Most questions, or hops, of each data set.")] = None,
     out: Annotated[Path | None, typer.Option(help="File for the rows.")] = None,
 ) -> None:
     """Measure how many gold passages a search finds, back ends side by side."""
-    from benchmarks.retrieval import measure, report, write_runs
-    from sesa_env.retrieval.index import read_manifest
+    if find_spec("transformers"):
+        _quiet_libraries()
+    from benchmarks.retrieval import report, write_runs
 
-    backends = [read_manifest(folder).backend for folder in index]
-    if len(set(backends)) < len(backends):
-        raise InvalidInput(f"index must name one folder for each back end, got {', '.join(backends)}")
     place = _new_file(out) if out is not None else None
     with _progress() as progress:
-        task = progress.add_task("searching", total=None)
-        runs = measure(
-            corpus,
-            data,
-            indexes=dict(zip(backends, index, strict=True)),
-            limit=limit,
-            encoder=encoder,
-            progress=lambda backend, count: progress.update(task, description=backend, completed=count),
-        )
+        progress.add_task("searching", total=None)
+        if all(map(is_atlas, data)):
+            if corpus or index or fuse:
+                raise InvalidInput("corpus, index and fuse are for questions from a file; an atlas takes retrievers")
+            runs = _hop_runs(data, retriever, limit=limit)
+        elif corpus and index and not retriever and not any(map(is_atlas, data)):
+            runs = _index_runs(corpus, list(map(Path, data)), index, fuse=fuse, limit=limit)
+        else:
+            raise InvalidInput(f"corpus and index must be given for questions from files, and no retriever, got {data}")
     if place is not None:
         write_runs(runs, place)
     console.print(report(runs))
+
+
+def _hop_runs(atlases: list[str], retrievers: list[str] | None, *, limit: int | None) -> list[Run]:
+    from benchmarks.retrieval import HOP_RETRIEVERS, HOPS, WORDINGS, measure_hops
+
+    names, n = retrievers or list(HOP_RETRIEVERS), limit or HOPS
+    pairs = itertools.product(atlases, WORDINGS)
+    return [run for atlas, wording in pairs for run in measure_hops(names, wording=wording, n=n, corpus=atlas)]
+
+
+def _index_runs(corpus: Path, data: list[Path], index: list[Path], *, fuse: bool, limit: int | None) -> list[Run]:
+    from benchmarks.retrieval import measure
+    from sesa_env.retrieval.index import MANIFEST, read_manifest
+
+    parts = [sorted(place.parent for place in folder.glob(f"*/{MANIFEST}")) or [folder] for folder in index]
+    folders = [folder for part in parts for folder in part]
+    backends = [read_manifest(folder).backend for folder in folders]
+    if len(set(backends)) < len(backends):
+        raise InvalidInput(f"index must name one folder for each back end, got {', '.join(backends)}")
+    return measure(corpus, data, indexes=dict(zip(backends, folders, strict=True)), fuse=fuse, limit=limit)
 
 
 @app.command("oracle")
@@ -292,6 +365,8 @@ def _show_step(progress: Progress, task: TaskID | None, report: StepReport) -> N
     if report.consolidation is not None:
         parts.append(f"({len(report.consolidation.admitted)} new)")
     progress.console.print(", ".join(parts), highlight=False)
+    for warning in report.warnings:
+        progress.console.print(f"warning: {warning}", style="yellow", highlight=False)
     if task is not None:
         progress.advance(task)
 

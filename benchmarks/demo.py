@@ -24,11 +24,16 @@ ARMS = {"ssp": ("off",), "sesa": ("off", "on")}
 TEST_DATA = "atlas:1"
 SIZES = [
     *("steps=2", "rounds=8", "game.attempts=4", "game.solver_turns=3", "game.challenger_turns=3"),
+    *("game.min_searches=1", "game.min_question_words=5"),
+    "game.validators=[format,length,leak,information,searches,repeated_query]",
     *("memory.distil_every=1", "memory.min_waiting=1", "memory.frontier_only=false"),
     *("model.max_new_tokens=32", "model.solver_temperature=0.5", "solver.temperature=0.5"),
     *("model.challenger_temperature=0.5", "challenger.temperature=0.5"),
 ]
-"""Cool sampling, since a small model writes nonsense at temperature 1; every failure may be distilled."""
+"""Cool sampling, since a small model writes nonsense at temperature 1; every failure may be distilled.
+
+A question needs one search and five words instead of two and ten, and nobody verifies it ("rag"): a solver of this size
+reads so badly that hardly a question would be left."""
 
 
 def demo(

@@ -77,6 +77,8 @@ def evaluate(
         where,
         retriever=retriever or settings.retriever,
         index=index or (settings.index if where == settings.corpus else None),
+        cache=settings.retrieval_cache,
+        pages=bool(settings.game.tools),
     )
     model = load_model(settings)
     load_weights(place, model)
@@ -163,6 +165,7 @@ def _solver(model: LanguageModel, memory: SkillMemory, settings: Settings) -> LL
         token_budget=settings.memory.token_budget,
         max_new_tokens=settings.model.max_new_tokens,
         temperature=0.0,
+        demonstrated=settings.model.demonstrations,
     )
 
 

@@ -13,7 +13,7 @@ What a run keeps is one count for each question, so back ends are compared quest
 On an Atlas the gold of every hop is known, so `measure_hops` asks a finer question: does a query that a good searcher
 would write find the page that states the fact?  Gold queries use the page's words, natural ones those of the question.
 
-    runs = measure_hops(["bm25", "dense", "bm25+dense"], wording="natural", n=2000)
+    runs = measure_hops(HOP_RETRIEVERS, wording="natural")
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -36,7 +37,8 @@ from sesa_env.corpora.questions import read_questions
 from sesa_env.errors import CorpusError, InvalidInput, MissingDependency
 from sesa_env.registry import RETRIEVERS
 from sesa_env.retrieval.base import Retriever
-from sesa_env.retrieval.index import MANIFEST, Backend, build_index, open_index, read_manifest
+from sesa_env.retrieval.fuse import FusedRetriever
+from sesa_env.retrieval.index import MANIFEST, Backend, Manifest, build_index, open_index, read_manifest
 from sesa_env.types import Question
 
 if TYPE_CHECKING:
@@ -45,7 +47,11 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KS = (3, 10)
+HOPS = 2000
+"""Of the 15,000 of an Atlas: enough for an interval of two points on either side."""
+HOP_RETRIEVERS = ("bm25", "lucene", "dense", "bm25+dense", "lucene+dense")
 Wording = Literal["gold", "natural"]
+WORDINGS: tuple[Wording, ...] = ("gold", "natural")
 SEED = 0
 """Seeds the bootstrap, so that a table is a function of its runs."""
 _WARM_UP = 200
@@ -122,6 +128,7 @@ def measure(
     ks: Sequence[int] = KS,
     limit: int | None = None,
     encoder: str | None = None,
+    fuse: bool = False,
     progress: Callable[[str, int], None] | None = None,
 ) -> list[Run]:
     """Measure each back end on each question file.
@@ -136,6 +143,7 @@ def measure(
         limit: most questions of each file.
         encoder: the encoder of a dense index that has to be built (`sesa_env.encoders.make_encoder`); one that is there
             knows its own.
+        fuse: whether the fusion of all back ends, in their order, is measured too.
         progress: called while an index is built, with the back end and the number of passages done.
 
     Raises:
@@ -147,25 +155,26 @@ def measure(
         SearchUnavailable: a back end failed.
     """
     sets = {_name(path): _measurable(path, limit) for path in data}
-    runs = []
-    for backend, folder in indexes.items():
-        seconds = _build_if_missing(corpus, folder, backend, encoder, progress)
-        manifest = read_manifest(folder)
-        retriever = open_index(folder, corpus=corpus)
-        runs += [
-            _run(
-                retriever,
-                questions,
-                dataset=name,
-                backend=manifest.backend,
-                libraries=manifest.libraries,
-                passages=manifest.passages,
-                ks=ks,
-                index_seconds=seconds,
-            )
+    if fuse and len(indexes) < 2:
+        raise InvalidInput(f"fuse must have two indexes or more to fuse, got {len(indexes)}")
+    runs, parts, libraries = [], [], dict[str, str]()
+
+    def run_all(retriever: Retriever, manifest: Manifest, **about: Any) -> list[Run]:
+        about = {"backend": manifest.backend, "libraries": manifest.libraries, "index_seconds": None, **about}
+        return [
+            _run(retriever, questions, dataset=name, passages=manifest.passages, ks=ks, **about)
             for name, questions in sets.items()
         ]
-        retriever.close()
+
+    with ExitStack() as stack:
+        for backend, folder in indexes.items():
+            seconds = _build_if_missing(corpus, folder, backend, encoder, progress)
+            manifest = read_manifest(folder)
+            parts.append(stack.enter_context(closing(open_index(folder, corpus=corpus))))
+            libraries |= manifest.libraries
+            runs += run_all(parts[-1], manifest, index_seconds=seconds)
+        if fuse:
+            runs += run_all(FusedRetriever(parts), manifest, backend="+".join(indexes), libraries=libraries)
     return runs
 
 
@@ -173,7 +182,7 @@ def measure_hops(
     retrievers: Sequence[str],
     *,
     wording: Wording,
-    n: int,
+    n: int = HOPS,
     corpus: str = "atlas",
     ks: Sequence[int] = KS,
     seed: int = SEED,
@@ -221,7 +230,7 @@ def hop_questions(corpus: str, *, wording: Wording, n: int, seed: int = SEED) ->
         InvalidInput: the corpus is no Atlas, there are not so many hops, or the wording is neither.
     """
     atlas = load_atlas(corpus)
-    if wording not in ("gold", "natural"):
+    if wording not in WORDINGS:
         raise InvalidInput(f"wording must be 'gold' or 'natural', got {wording!r}")
     queries_of = atlas.gold_queries if wording == "gold" else atlas.natural_queries
     hops = [
@@ -280,7 +289,9 @@ def recall_table(runs: Sequence[Run]) -> Table:
             f"{n / run.search_seconds:,.0f}",
             "-" if run.index_seconds is None else f"{run.index_seconds:.1f}",
         )
-    table.caption = f"{runs[0].passages:,} passages; query: the bare question; all@k: every gold title found"
+    table.caption = (
+        f"{runs[0].passages:,} passages; query: the bare question, in an atlas one hop's; all@k: every gold title found"
+    )
     return table
 
 

@@ -3,10 +3,10 @@
     train(resolve(method("sesa"), ["steps=4"]), Path("runs/sesa"))
     train(None, Path("runs/sesa"), resume=True)      # goes on from its last checkpoint
 
-    settings.yaml      what was resolved              manifest.json   versions, corpus, index, commit
+    settings.yaml      what was resolved              manifest.json   versions, corpus, index, targets, commit
     events.jsonl       one line of figures per step   rounds.jsonl    every round: questions, attempts, skills, rewards
     timings.jsonl      seconds per step               tensorboard/    the figures as curves
-    bank.sqlite        the live skill memory          checkpoints/    weights, optimisers, memory, random streams
+    bank.sqlite        the live skill memory          checkpoints/    weights, optimisers, memories, random streams
 
 Nothing is written before the corpus, the index and the model have been opened.
 """
@@ -19,22 +19,28 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from agents.checkpoint import MEMORY_FILE, latest_checkpoint, load_checkpoint, save_checkpoint
+from agents.checkpoint import MEMORY_FILE, latest_checkpoint, load_checkpoint, load_loop, save_checkpoint
 from agents.config import Settings, load_settings, save_settings
-from agents.seats import load_model, make_seats
+from agents.guards import Guard
+from agents.seats import load_model, make_reader, make_seats
 from agents.selfplay import SelfPlay, StepReport
+from agents.trial import equip
 from benchmarks.manifest import make_manifest, write_manifest
+from benchmarks.rounds import past_questions
+from sesa_env.answerers import Answerer
 from sesa_env.corpora import fingerprint
-from sesa_env.envs.world import load_targets, open_retriever
+from sesa_env.envs.world import open_retriever
 from sesa_env.errors import IndexMismatch, InvalidInput
 from sesa_env.judge import Judge, require_trainable
 from sesa_env.registry import JUDGES, MEMORIES
+from sesa_env.targets import hop_balanced, open_targets, targets_fingerprint
 from sesa_env.types import Round, Target
 from sesa_env.validators import ValidatorChain
 from skill_memory import SkillMemory, restore
@@ -62,38 +68,44 @@ def train(
 
     Raises:
         InvalidInput: the folder is in use, or there is nothing to resume.
-        IndexMismatch: a run is resumed over another corpus or index.
-        SesaError: the corpus, index, model or memory cannot be opened; nothing was written.
+        IndexMismatch: a run is resumed over another corpus or index, or with other targets.
+        TrainingStopped: a figure was past a limit of `settings.guard` for too long; the last step has no checkpoint.
+        SesaError: the corpus, index, targets, checks, model or memory cannot be opened; nothing was written.
     """
     if settings is None:
         settings = load_settings(out / SETTINGS_FILE)
     if not resume and out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise InvalidInput(f"out must be a new or empty folder, got {str(out)!r}; --resume goes on with a run")
     place = latest_checkpoint(out / CHECKPOINTS) if resume else None
-    retriever = open_retriever(settings.corpus, retriever=settings.retriever, index=settings.index)
-    targets = load_targets(settings.corpus)
+    retriever = open_retriever(
+        settings.corpus,
+        retriever=settings.retriever,
+        index=settings.index,
+        cache=settings.retrieval_cache,
+        pages=bool(settings.game.tools),
+    )
+    targets = open_targets(settings.targets, corpus=settings.corpus, test_questions=settings.game.checks.test_questions)
+    draw_targets(targets, settings, 1)  # raises when there are too few of some number of hops
     judge: Judge = JUDGES.make(settings.judge)
     require_trainable(judge)
-    validators = ValidatorChain(settings.game.validators)
     about = make_manifest(
         settings=asdict(settings),
         seeds=[settings.seed],
         corpus=fingerprint(settings.corpus),
         index=retriever.fingerprint,
     )
+    about["targets"] = targets_fingerprint(targets)
     with _claimed(out):
         if place is not None:
             _check_world(out / MANIFEST_FILE, about)
             restore(place / MEMORY_FILE, out / BANK_FILE)
-        memory: SkillMemory = MEMORIES.make(settings.memory.kind, settings.memory, out / BANK_FILE)
         model = load_model(settings)
+        validators = _make_validators(settings, judge, solver=make_reader(model, settings))
+        memory: SkillMemory = MEMORIES.make(settings.memory.kind, settings.memory, out / BANK_FILE)
     with closing(memory):
         seats = make_seats(model, memory, settings)
-        done = load_checkpoint(place, model=model, seats=seats) if place is not None else 0
-        if place is None:
-            save_settings(settings, out / SETTINGS_FILE)
-            write_manifest(about, out / MANIFEST_FILE)
-            save_checkpoint(out / CHECKPOINTS, step=0, model=model, seats=seats, memory=memory)
+        past = partial(past_questions, out / ROUNDS_FILE)
+        equip(memory, settings, model=model, retriever=retriever, judge=judge, past=past)
         play = SelfPlay(
             settings,
             retriever=retriever,
@@ -104,13 +116,24 @@ def train(
             **seats,
             on_tick=on_tick,
         )
+        done = 0
+        if place is not None:
+            done = load_checkpoint(place, model=model, seats=seats)
+            play.set_state(load_loop(place))
+        save = partial(save_checkpoint, out / CHECKPOINTS, model=model, seats=seats, memory=memory)
+        if place is None:
+            save_settings(settings, out / SETTINGS_FILE)
+            write_manifest(about, out / MANIFEST_FILE)
+            save(step=0, loop=play.get_state())
         with _Log(out, done=done) as log:
+            guard = _guard_of(settings, out / EVENTS_FILE)
             for step in range(done + 1, settings.steps + 1):
                 started = time.monotonic()
                 report = play.step(step)
                 log.write(report, seconds=time.monotonic() - started)
+                report = replace(report, warnings=guard.watch(step, report.numbers))
                 if step % settings.checkpoint_every == 0 or step == settings.steps:
-                    save_checkpoint(out / CHECKPOINTS, step=step, model=model, seats=seats, memory=memory)
+                    save(step=step, loop=play.get_state())
                 on_step(report)
     return out
 
@@ -129,18 +152,42 @@ def _claimed(out: Path) -> Iterator[None]:
 
 
 def _check_world(path: Path, about: Mapping[str, Any]) -> None:
-    """Make sure that the corpus and the index are those the run began with."""
+    """Make sure that corpus, index and targets are those the run began with."""
     before = json.loads(path.read_text(encoding="utf-8"))
-    for part in ("corpus", "index"):
+    for part in ("corpus", "index", "targets"):
         if before[part] != about[part]:
             raise IndexMismatch(f"the run began with {part} {before[part]}, and now there is {about[part]}")
 
 
 def draw_targets(targets: Sequence[Target], settings: Settings, step: int) -> list[Target]:
-    """Return the targets of a step, a function of the run's seed and the step's number: a resumed run agrees."""
+    """Return the targets of a step, each of its batches balanced by hops.
+
+    They are a function of the run's seed and the step's number, so that a resumed run agrees.
+    """
     rng = np.random.default_rng([settings.seed, step])
-    chosen = rng.choice(len(targets), size=settings.rounds, replace=settings.rounds > len(targets))
-    return [targets[index] for index in chosen]
+    batches = [hop_balanced(targets, settings.rounds, rng=rng) for _ in range(1 + settings.resample)]
+    return [target for batch in batches for target in batch]
+
+
+def _make_validators(settings: Settings, judge: Judge, *, solver: Answerer) -> ValidatorChain:
+    """Return the run's chain.
+
+    Raises:
+        SettingsError: a check cannot be made, or remembers what no checkpoint could hold.
+    """
+    game = settings.game
+    chain = ValidatorChain(game.validators, checks=game.checks, judge=judge, solver=solver)
+    chain.get_state()
+    return chain
+
+
+def _guard_of(settings: Settings, events: Path) -> Guard:
+    """Return a guard that has seen the steps before."""
+    guard = Guard(settings.guard)
+    for line in events.read_bytes().splitlines():
+        event = json.loads(line)
+        guard.watch(event["step"], event)
+    return guard
 
 
 class _Log:

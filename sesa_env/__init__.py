@@ -13,10 +13,11 @@ import gymnasium
 import sesa_env.retrieval  # noqa: F401  (registers the retrievers)
 from sesa_env.errors import SesaError
 from sesa_env.game import Game, GameSettings, Move, advance
-from sesa_env.registry import CHALLENGER_REWARDS, JUDGES, OPPONENTS, RETRIEVERS, TARGETS, VALIDATORS
+from sesa_env.registry import ANSWERERS, CHALLENGER_REWARDS, JUDGES, OPPONENTS, RETRIEVERS, TARGETS, VALIDATORS
 from sesa_env.types import Action, Passage, Question, Round, Target, Trajectory, Turn, View
 
 __all__ = [
+    "ANSWERERS",
     "CHALLENGER_REWARDS",
     "JUDGES",
     "OPPONENTS",
@@ -76,10 +77,14 @@ VALIDATORS.register("searches", "sesa_env.validators:has_searches")
 VALIDATORS.register("repeated_query", "sesa_env.validators:has_no_repeated_query")
 VALIDATORS.register("tokens", "sesa_env.validators:has_token_count")
 VALIDATORS.register("query_leak", "sesa_env.validators:has_no_query_leak")
-VALIDATORS.register("single_answer", "sesa_env.validators:has_single_answer")
-VALIDATORS.register("nested", "sesa_env.validators:has_few_clauses")
-VALIDATORS.register("judge_bait", "sesa_env.validators:has_no_judge_bait")
+VALIDATORS.register("single_answer", "sesa_env.wording:has_single_answer")
+VALIDATORS.register("nested", "sesa_env.wording:has_few_clauses")
+VALIDATORS.register("judge_bait", "sesa_env.wording:has_no_judge_bait")
 VALIDATORS.register("near_duplicate", "sesa_env.novelty:NearDuplicate")
 VALIDATORS.register("target_share", "sesa_env.novelty:TargetShare")
 VALIDATORS.register("eval_overlap", "sesa_env.novelty:EvalOverlap")
 VALIDATORS.register("rag", "sesa_env.verification:RagVerification")
+
+ANSWERERS.register("solver", "sesa_env.answerers:trained_solver")
+ANSWERERS.register("title", "sesa_env.answerers:title_answerer")
+ANSWERERS.register("chat", "sesa_env.answerers:chat_answerer")

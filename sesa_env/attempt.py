@@ -5,28 +5,32 @@ Only `sesa_env.game` changes an attempt; everybody else gets its `trajectory`, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sesa_env.state import plain, read_turn
 from sesa_env.text import cut_after_action
-from sesa_env.types import CHALLENGER, SOLVER, Action, EndReason, Trajectory, Turn
+from sesa_env.types import CHALLENGER, SOLVER, Action, EndReason, Passage, Trajectory, Turn
 
 
 @dataclass(slots=True)
 class Attempt:
-    """What one seat has done so far, with the search it waits for, if any."""
+    """What one seat has done so far, with the search or the page it waits for, if any."""
 
     episode: str
     seat: str
     turns_allowed: int
+    opens_allowed: int = 0
+    finds_allowed: int = 0
     turns: list[Turn] = field(default_factory=list)
     pending: Turn | None = None
     end_reason: EndReason = ""
     output: str | None = None
     reward: float = 0.0
     usable: bool = True
+    transcript: str = field(default="", init=False)
+    """Its own texts, each cut after the action, and the observations, in order."""
 
     @property
     def role(self) -> str:
@@ -37,6 +41,38 @@ class Attempt:
     def turns_left(self) -> int:
         """How many turns it may still take."""
         return self.turns_allowed - len(self.turns)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools it has next to search, used up or not."""
+        if not self.opens_allowed and not self.finds_allowed:
+            return ()
+        allowed = {"open": self.opens_allowed, "find": self.finds_allowed}
+        return tuple(tool for tool, budget in allowed.items() if budget)
+
+    @property
+    def opens_left(self) -> int:
+        """How many pages it may still open."""
+        return self.opens_allowed and self.opens_allowed - self._done("open")
+
+    @property
+    def finds_left(self) -> int:
+        """How many texts it may still look for."""
+        return self.finds_allowed and self.finds_allowed - self._done("find")
+
+    @property
+    def tools_left(self) -> tuple[str, ...]:
+        """The tools it may use at its next turn."""
+        usable = {"open": self.opens_left, "find": self.finds_left and self.page}
+        return tuple(tool for tool, can in usable.items() if can)
+
+    @property
+    def page(self) -> str:
+        """Title of the page it opened last; the empty string before the first."""
+        opened = (
+            turn.passages[0].title for turn in reversed(self.turns) if turn.action.kind == "open" and turn.passages
+        )
+        return next(opened, "")
 
     @property
     def may_act(self) -> bool:
@@ -56,11 +92,6 @@ class Attempt:
         return sum(turn.action.kind == "invalid" for turn in self.turns)
 
     @property
-    def transcript(self) -> str:
-        """Its own texts, each cut after the action, and the observations, in order."""
-        return "".join(cut_after_action(turn.text, role=self.role) + turn.observation for turn in self.turns)
-
-    @property
     def trajectory(self) -> Trajectory:
         """What has happened so far, as a record."""
         return Trajectory(
@@ -76,19 +107,47 @@ class Attempt:
     def get_state(self) -> dict[str, Any]:
         """Return all of it as JSON data, the pending search included."""
         state: dict[str, Any] = plain(self)
+        del state["transcript"]  # its turns say the same
         return state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Attempt:
         """Return the attempt that `get_state` wrote."""
         pending = state["pending"]
-        turns = [read_turn(turn) for turn in state["turns"]]
-        return cls(**{**state, "turns": turns, "pending": None if pending is None else read_turn(pending)})
+        attempt = cls(**{**state, "turns": [], "pending": None if pending is None else read_turn(pending)})
+        for turn in state["turns"]:
+            attempt.take(read_turn(turn))
+        return attempt
+
+    def allowed(self, action: Action) -> Action:
+        """Return the action, or an invalid one that says why it cannot be taken now."""
+        if action.kind == "open" and not self.opens_left:
+            return Action("invalid", reason="no_opens_left")
+        if action.kind == "find" and not self.finds_left:
+            return Action("invalid", reason="no_finds_left")
+        if action.kind == "find" and not self.page:
+            return Action("invalid", reason="no_page")
+        return action
+
+    def take(self, turn: Turn) -> None:
+        """Add a turn that is complete."""
+        self.turns.append(turn)
+        self.transcript += cut_after_action(turn.text, role=self.role, tools=self.tools) + turn.observation
+
+    def receive(self, rendered: str, *, passages: tuple[Passage, ...], remark: str) -> None:
+        """Complete the turn that is pending with what came back."""
+        if self.pending is not None:
+            observation = f"\n<information>{rendered}</information>\n\n"
+            self.take(Turn(self.pending.text, self.pending.action, observation, passages, remark))
+            self.pending = None
+
+    def _done(self, kind: str) -> int:
+        return sum(turn.action.kind == kind and not turn.action.reason for turn in self.turns)
 
     def close(self, turn: Turn | None, reason: EndReason, *, score: float | None) -> None:
         """End with this turn, or between two turns; a score of None makes the attempt unusable."""
         if turn is not None:
-            self.turns.append(turn)
+            self.take(turn)
             self.output = turn.action.text if reason in ("answered", "posed") else None
         self.end_reason = reason
         self.usable = score is not None
@@ -101,13 +160,22 @@ _WHAT_WAS_WRONG = {
     "empty_search": "The query was empty.",
     "empty_answer": "The answer was empty.",
     "empty_question": "The question was empty.",
+    "empty_open": "The title was empty.",
+    "empty_find": "The text to find was empty.",
+    "no_opens_left": "No more pages can be opened.",
+    "no_finds_left": "No more texts can be looked for.",
+    "no_page": "No page is open.",
 }
 _WHAT_TO_DO = {
-    CHALLENGER: "Write <search>a query</search> to search, or <question>your question</question> to pose it.",
-    SOLVER: "Write <search>a query</search> to search, or <answer>your answer</answer> to answer.",
+    "search": "<search>a query</search> to search",
+    "open": "<open>a title</open> to open a page",
+    "find": "<find>a text</find> to find it in the page",
+    CHALLENGER: "or <question>your question</question> to pose it",
+    SOLVER: "or <answer>your answer</answer> to answer",
 }
 
 
-def correction(action: Action, *, role: str) -> str:
+def correction(action: Action, *, role: str, tools: Sequence[str] = ()) -> str:
     """Return the observation that tells a policy what was wrong with its turn and what it may write instead."""
-    return f"\n{_WHAT_WAS_WRONG[action.reason]} {_WHAT_TO_DO[role]}\n\n"
+    choices = ", ".join(_WHAT_TO_DO[choice] for choice in ("search", *tools, role))
+    return f"\n{_WHAT_WAS_WRONG[action.reason]} Write {choices}.\n\n"

@@ -15,6 +15,7 @@
     ├── CheckUnavailable (RuntimeError)      a check of a question could not be made; the round is void
     ├── OutOfTurn (RuntimeError)             a seat acted when it was not its turn, or after the end
     ├── PolicyMismatch (RuntimeError)        sampler and learner disagree about the same tokens
+    ├── TrainingStopped (RuntimeError)       a figure of a run was past its limit for too long
     └── StoreError (RuntimeError)            the skill store cannot be used as it is
         ├── StoreCorrupt
         ├── EncoderMismatch
@@ -82,6 +83,10 @@ class OutOfTurn(SesaError, RuntimeError):
 
 class PolicyMismatch(SesaError, RuntimeError):
     """The sampler and the learner give the same tokens too different log-probabilities; no weight was changed."""
+
+
+class TrainingStopped(SesaError, RuntimeError):
+    """A guard stopped a run; the message names the figure, its limit and the last good step."""
 
 
 class StoreError(SesaError, RuntimeError):

@@ -16,21 +16,24 @@ A failure of the search tool is never an observation and never a wrong answer: t
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from sesa_env.attempt import Attempt, correction
-from sesa_env.errors import InvalidInput, OutOfTurn, SearchUnavailable, SesaError, SettingsError
+from sesa_env.checks import CheckSettings
+from sesa_env.errors import InvalidInput, OutOfTurn, SesaError, SettingsError
 from sesa_env.judge import Judge, require_trainable
+from sesa_env.reading import Limits, PageRequest, Reading, render_reading
 from sesa_env.registry import CHALLENGER_REWARDS, VALIDATORS
-from sesa_env.retrieval.base import Retriever
 from sesa_env.state import plain, read_question, read_target
 from sesa_env.text import neutralise, read_action, render_passages
+from sesa_env.tick import Move as Move
+from sesa_env.tick import advance as advance
 from sesa_env.types import (
     CHALLENGER,
     SOLVER,
+    Action,
     EndReason,
     Passage,
     Question,
@@ -40,10 +43,10 @@ from sesa_env.types import (
     Turn,
     View,
 )
-from sesa_env.validators import UNAVAILABLE, Proposal, ValidatorChain, stateless_chain
+from sesa_env.validators import UNAVAILABLE, Proposal, ValidatorChain, require_satisfiable, stateless_chain
 
 CHALLENGER_SEAT = f"{CHALLENGER}_0"
-STATE_SCHEMA = 1  # raised whenever `Game.get_state` changes; `set_state` refuses what it does not know
+STATE_SCHEMA = 2  # raised whenever `Game.get_state` changes; `set_state` refuses what it does not know
 MIN_ATTEMPTS = 2  # with one attempt the solve rate is 0 or 1, and no question is ever at the frontier
 
 Phase = Literal["idle", "pose", "solve", "settled"]
@@ -55,6 +58,7 @@ class GameSettings:
 
     Raises:
         InvalidInput: a value is out of range.
+        SettingsError: no proposal could pass the validators, or see `CheckSettings`.
         UnknownName: the challenger reward or a validator is not registered.
     """
 
@@ -69,6 +73,12 @@ class GameSettings:
     """Passages per search."""
     passage_chars: int = 400
     """Characters of each passage that a policy is shown."""
+    max_opens: int = 0
+    """Pages that a seat may open with <open>a title</open>; at 0 the tag is no action."""
+    max_finds: int = 0
+    """Texts that a seat may look for with <find>a text</find> in the page it opened last; at 0 the tag is no action."""
+    page_chars: int = 2000
+    """Characters of an opened page that a policy is shown."""
     challenger_reward: str = "frontier"
     """Name in `CHALLENGER_REWARDS`."""
     penalty: float = 0.5
@@ -85,11 +95,17 @@ class GameSettings:
     max_question_words: int = 150
     max_clauses_per_hop: int = 3
     """Subordinate clauses of a question per hop of its target, for the validator "nested"."""
+    checks: CheckSettings = field(default_factory=CheckSettings)
+    """What the validators that remember, read tests or ask a model are made with."""
 
     def __post_init__(self) -> None:
         _at_least(MIN_ATTEMPTS, attempts=self.attempts)
         _at_least(1, solver_turns=self.solver_turns, challenger_turns=self.challenger_turns, top_k=self.top_k)
         _at_least(1, passage_chars=self.passage_chars, max_question_chars=self.max_question_chars)
+        _at_least(1, page_chars=self.page_chars)
+        _at_least(0, max_opens=self.max_opens, max_finds=self.max_finds)
+        if self.max_finds and not self.max_opens:
+            raise InvalidInput(f"max_finds must be 0 where no page may be opened, got {self.max_finds!r}")
         _at_least(0, max_invalid=self.max_invalid, min_searches=self.min_searches)
         _at_least(0, min_question_words=self.min_question_words, max_clauses_per_hop=self.max_clauses_per_hop)
         _at_least(1, max_question_words=self.max_question_words)
@@ -101,6 +117,7 @@ class GameSettings:
         CHALLENGER_REWARDS.get(self.challenger_reward)
         for name in self.validators:
             VALIDATORS.get(name)
+        require_satisfiable(self)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> GameSettings:
@@ -116,53 +133,26 @@ class GameSettings:
         changed = dict(values)
         if isinstance(changed.get("validators"), list):
             changed["validators"] = tuple(changed["validators"])
+        if isinstance(changed.get("checks"), Mapping):
+            changed["checks"] = CheckSettings.from_mapping(changed["checks"])
         return cls(**changed)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools that a seat has next to search: "open" and "find", or none."""
+        if not self.max_opens:
+            return ()
+        return ("open", "find") if self.max_finds else ("open",)
+
+    @property
+    def limits(self) -> Limits:
+        """How much of a page is shown."""
+        return Limits(page_chars=self.page_chars, passage_chars=self.passage_chars, matches=self.top_k)
 
     @property
     def rejection_reward(self) -> float:
         """What a refused proposal earns its challenger."""
         return 0.0 - self.penalty if self.invalid_reward is None else self.invalid_reward
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """The text that one seat of one game plays."""
-
-    game: Game
-    seat: str
-    text: str
-
-
-def advance(moves: Sequence[Move], retriever: Retriever) -> None:
-    """Play moves of any number of games, with all their searches in one call of the retriever.
-
-    When the retriever reports `SearchUnavailable`, every attempt that was waiting for it fails (see `Game.fail`); any
-    other exception is a bug and propagates.
-
-    Raises:
-        OutOfTurn: a seat may not act now.
-        InvalidInput: the retriever did not return one list of passages per query.
-    """
-    waiting: dict[int, list[tuple[Move, str]]] = defaultdict(list)
-    for move in moves:
-        query = move.game.submit(move.seat, move.text)
-        if query is not None:
-            waiting[move.game.settings.top_k].append((move, query))
-    for top_k, searches in waiting.items():
-        _search(searches, retriever, top_k=top_k)
-
-
-def _search(searches: Sequence[tuple[Move, str]], retriever: Retriever, *, top_k: int) -> None:
-    try:
-        found = retriever.search([query for _, query in searches], top_k)
-    except SearchUnavailable as error:
-        for move, _ in searches:
-            move.game.fail(move.seat, error)
-        return
-    if len(found) != len(searches):
-        raise InvalidInput(f"the retriever must return one list for each of {len(searches)} queries, got {len(found)}")
-    for (move, _), passages in zip(searches, found, strict=True):
-        move.game.deliver(move.seat, passages)
 
 
 class Game:
@@ -202,7 +192,7 @@ class Game:
         self._require_idle()
         require_trainable(self._judge)
         if self._validators is None:
-            stateless_chain(self.settings.validators)
+            self._validators = stateless_chain(self.settings)
         self._target = target
         self._phase = "pose"
         self._seat(CHALLENGER_SEAT, turns=self.settings.challenger_turns)
@@ -236,25 +226,36 @@ class Game:
             InvalidInput: there is no such seat (yet).
         """
         attempt = self._attempt(seat)
-        common = View(
+        solves = attempt.role == SOLVER
+        target = None if solves else self._target
+        return View(
             episode=attempt.episode,
             role=attempt.role,
             seat=seat,
             turn=len(attempt.turns),
             turns_left=attempt.turns_left,
+            question=self._harmless(self._question.text) if solves and self._question else "",
+            target=self._harmless(target.answer) if target else "",
+            hops=target.hops if target else 0,
+            examples=tuple(map(self._harmless, target.examples)) if target else (),
             observation=attempt.turns[-1].observation if attempt.turns else "",
             transcript=attempt.transcript,
+            tools=attempt.tools,
+            opens_left=attempt.opens_left,
+            finds_left=attempt.finds_left,
         )
-        if attempt.role == SOLVER:
-            return replace(common, question=neutralise(self._question.text if self._question else ""))
-        target = self._target
-        return replace(common, target=neutralise(target.answer), hops=target.hops) if target else common
 
-    def submit(self, seat: str, text: str) -> str | None:
+    def submit(self, seat: str, text: str, *, check: bool = True) -> str | PageRequest | None:
         """Take the seat's turn with the text that its policy wrote.
 
+        Args:
+            seat: whose turn it is.
+            text: what its policy wrote.
+            check: whether a question is checked at once; without it, it is `posed`, and `decide` must follow.
+
         Returns:
-            The query when the turn is a search, and `deliver` or `fail` must follow for this seat; else None.
+            The query when the turn is a search, and `deliver` or `fail` must follow for this seat; what is to be read
+            when it opens or searches a page, and `deliver_page` or `fail` must follow; else None.
 
         Raises:
             OutOfTurn: the seat may not act now.
@@ -263,32 +264,84 @@ class Game:
         attempt = self._attempt(seat)
         if not attempt.may_act:
             raise OutOfTurn(f"{seat} may not act in phase {self._phase!r}: {attempt.status}")
-        action = read_action(text, role=attempt.role)
-        if action.kind == "search" and attempt.turns_left > 1:
+        action = attempt.allowed(read_action(text, role=attempt.role, tools=attempt.tools))
+        asks = action.kind in ("search", "open", "find")
+        if asks and attempt.turns_left > 1:
             attempt.pending = Turn(text, action)
-            return action.text
-        if action.kind == "search":  # its result would never be read
+            return _request(attempt, action)
+        if asks:  # its result would never be read
             self._end(attempt, Turn(text, replace(action, reason="turn_limit")), "turn_limit")
         elif action.kind == "invalid":
             self._take_invalid(attempt, Turn(text, action))
         else:
             self._end(attempt, Turn(text, action), "posed" if action.kind == "question" else "answered")
+        if check and (proposal := self.posed):
+            self.decide(self.validators.check(proposal, self.settings))
         return None
 
-    def deliver(self, seat: str, passages: Sequence[Passage]) -> None:
+    @property
+    def posed(self) -> Proposal | None:
+        """The proposal that waits to be checked by `validators`; `decide` must follow."""
+        challenger = self._attempts.get(CHALLENGER_SEAT)
+        if self._phase != "pose" or self._target is None or challenger is None or challenger.output is None:
+            return None
+        return Proposal(self._target, challenger.trajectory, challenger.output)
+
+    @property
+    def validators(self) -> ValidatorChain:
+        """The chain that checks this round's question: the run's, or one of its own."""
+        if self._validators is None:
+            self._validators = stateless_chain(self.settings)
+        return self._validators
+
+    def decide(self, refusal: str) -> None:
+        """Let the solvers try the posed question, or settle the round when a check refused it.
+
+        Args:
+            refusal: the verdict of `validators`.
+
+        Raises:
+            OutOfTurn: no question waits to be checked.
+        """
+        proposal = self.posed
+        if proposal is None:
+            raise OutOfTurn(f"no question of round {self.id!r} waits to be checked, its phase is {self._phase!r}")
+        if refusal:
+            self._refuse(refusal)
+            return
+        text, target = self._harmless(proposal.text), proposal.target
+        self._open_solve(
+            Question(id=self.id, text=text, answers=(target.answer, *target.aliases), hops=target.hops),
+            attempts=self.settings.attempts,
+        )
+
+    def deliver(self, seat: str, passages: Sequence[Passage], *, remark: str = "") -> None:
         """Hand the passages found to the seat whose search is pending; none is a result too.
 
         Raises:
             OutOfTurn: the seat waits for no search.
         """
         attempt, turn = self._waiting(seat)
-        rendered = render_passages(passages, max_chars=self.settings.passage_chars)
-        observation = f"\n<information>{rendered}</information>\n\n"
-        attempt.turns.append(replace(turn, observation=observation, passages=tuple(passages)))
-        attempt.pending = None
+        if turn.action.kind != "search":
+            raise OutOfTurn(f"{seat} waits for a page, not for a search")
+        rendered = render_passages(passages, max_chars=self.settings.passage_chars, tools=attempt.tools)
+        attempt.receive(rendered, passages=tuple(passages), remark=remark)
+
+    def deliver_page(self, seat: str, reading: Reading) -> None:
+        """Hand what was read to the seat that waits for a page, or for a text in it; nothing is a result too.
+
+        Raises:
+            OutOfTurn: the seat waits for no page.
+        """
+        attempt, turn = self._waiting(seat)
+        request = _request(attempt, turn.action)
+        if not isinstance(request, PageRequest):
+            raise OutOfTurn(f"{seat} waits for a search, not for a page")
+        rendered, remark = render_reading(reading, request, self.settings.limits, tools=attempt.tools)
+        attempt.receive(rendered, passages=reading.passages, remark=remark)
 
     def fail(self, seat: str, error: SesaError) -> None:
-        """End the attempt whose search is pending because the infrastructure failed.
+        """End the attempt whose search (or page) is pending because the infrastructure failed.
 
         The attempt is unusable: it is not scored, not part of the solve rate, and nothing is observed.  A challenger
         that fails voids the round.
@@ -343,9 +396,10 @@ class Game:
         )
 
     @property
-    def waiting(self) -> dict[str, str]:
-        """The query of each seat that waits for its search; `deliver` or `fail` must follow."""
-        return {seat: attempt.pending.action.text for seat, attempt in self._attempts.items() if attempt.pending}
+    def waiting(self) -> dict[str, str | PageRequest]:
+        """What each seat waits for: a query for `deliver`, a page for `deliver_page`; or `fail` must follow."""
+        waiting = {seat: attempt for seat, attempt in self._attempts.items() if attempt.pending}
+        return {seat: _request(attempt, attempt.pending.action) for seat, attempt in waiting.items() if attempt.pending}
 
     def get_state(self) -> dict[str, Any]:
         """Return the round as JSON data, searches that are pending included (see `waiting`)."""
@@ -390,7 +444,11 @@ class Game:
             raise OutOfTurn(f"round {self.id!r} has begun already, its phase is {self._phase!r}; make a new Game")
 
     def _seat(self, seat: str, *, turns: int) -> None:
-        self._attempts[seat] = Attempt(episode=f"{self.id}/{seat}", seat=seat, turns_allowed=turns)
+        opens, finds = self.settings.max_opens, self.settings.max_finds
+        self._attempts[seat] = Attempt(f"{self.id}/{seat}", seat, turns, opens_allowed=opens, finds_allowed=finds)
+
+    def _harmless(self, text: str) -> str:
+        return neutralise(text, tools=self.settings.tools)
 
     def _attempt(self, seat: str) -> Attempt:
         if seat not in self._attempts:
@@ -409,7 +467,8 @@ class Game:
         elif attempt.turns_left == 1:
             self._end(attempt, turn, "turn_limit")
         else:
-            attempt.turns.append(replace(turn, observation=correction(turn.action, role=attempt.role)))
+            told = correction(turn.action, role=attempt.role, tools=attempt.tools_left)
+            attempt.take(replace(turn, observation=told))
 
     def _end(self, attempt: Attempt, turn: Turn | None, reason: EndReason) -> None:
         """Close the attempt with its last turn, if it took one; the judge comes first, since it may raise."""
@@ -424,31 +483,18 @@ class Game:
     def _move_on(self) -> None:
         if any(not attempt.end_reason for attempt in self._attempts.values()):
             return
-        if self._phase == "pose" and self._target:
-            self._check(self._attempts[CHALLENGER_SEAT], self._target)
-        else:
+        if self._phase != "pose":
             self._settle()
+        elif not self._attempts[CHALLENGER_SEAT].usable:
+            self._refuse("search_unavailable")
+        elif not self.posed:
+            self._refuse("format")
 
-    def _check(self, challenger: Attempt, target: Target) -> None:
-        self._rejection = self._refusal(challenger, target)
-        if self._rejection:
-            if self._rejection.endswith(UNAVAILABLE):  # an outage is nobody's fault
-                challenger.usable = False
-            self._settle()
-            return
-        text = neutralise(challenger.output or "")
-        self._open_solve(
-            Question(id=self.id, text=text, answers=(target.answer, *target.aliases), hops=target.hops),
-            attempts=self.settings.attempts,
-        )
-
-    def _refusal(self, challenger: Attempt, target: Target) -> str:
-        if not challenger.usable:
-            return "search_unavailable"
-        if challenger.output is None:
-            return "format"
-        chain = self._validators or stateless_chain(self.settings.validators)
-        return chain.check(Proposal(target, challenger.trajectory, challenger.output), self.settings)
+    def _refuse(self, rejection: str) -> None:
+        self._rejection = rejection
+        if rejection.endswith(UNAVAILABLE):  # an outage is nobody's fault
+            self._attempts[CHALLENGER_SEAT].usable = False
+        self._settle()
 
     def _open_solve(self, question: Question, *, attempts: int) -> None:
         self._question = question
@@ -473,6 +519,13 @@ class Game:
         else:
             reward = CHALLENGER_REWARDS.get(self.settings.challenger_reward)
             challenger.reward = float(reward(self._solve_rate, self.settings))
+
+
+def _request(attempt: Attempt, action: Action) -> str | PageRequest:
+    """Return what an action asks of the search tool: a query, a page, or a text in the page opened last."""
+    if action.kind == "open":
+        return PageRequest(action.text)
+    return PageRequest(attempt.page, action.text) if action.kind == "find" else action.text
 
 
 def _at_least(minimum: int, **values: int) -> None:

@@ -3,6 +3,7 @@
 Each is an object of one run; `accept` tells it of the questions that passed the whole chain.
 
     chain = ValidatorChain(["format", "leak", NearDuplicate(threshold=0.8), TargetShare(), EvalOverlap(test_questions)])
+    chain = ValidatorChain(["near_duplicate", "target_share"], checks=CheckSettings(similarity=0.8))      # by name
 
 Source: repetition is the first thing that self-play degenerates to; R-Zero fines it, Absolute Zero conditions on past
 tasks.  Similarity of words does not know what words mean: pass `encode` to compare with an encoder's vectors instead.
@@ -13,18 +14,20 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from sesa_env.contamination import Blocklist
-from sesa_env.errors import InvalidInput
+from sesa_env.corpora.questions import load_questions
+from sesa_env.errors import InvalidInput, SettingsError
 from sesa_env.retrieval.terms import terms
 from sesa_env.text import normalise_answer
 from sesa_env.types import Question
 
 if TYPE_CHECKING:
+    from sesa_env.checks import CheckSettings, Means
     from sesa_env.game import GameSettings
     from sesa_env.validators import Proposal
 
@@ -79,6 +82,11 @@ class NearDuplicate:
         self._encode = encode
         self._recent: deque[tuple[str, np.ndarray]] = deque(maxlen=recent)
 
+    @classmethod
+    def from_settings(cls, checks: CheckSettings, means: Means) -> NearDuplicate:
+        """Return the check that the settings describe."""
+        return cls(threshold=checks.similarity, recent=checks.recent)
+
     def __call__(self, proposal: Proposal, settings: GameSettings) -> str:
         """Refuse a question whose cosine similarity to a remembered one reaches the threshold."""
         if not self._recent:
@@ -92,7 +100,21 @@ class NearDuplicate:
 
     def accept(self, proposal: Proposal) -> None:
         """Remember the question."""
-        self._recent.append((proposal.text, _unit(self._encode(proposal.text))))
+        self._remember(proposal.text)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the remembered questions; their vectors follow from them."""
+        return {"texts": [text for text, _ in self._recent]}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` returned."""
+        texts = list(state["texts"])
+        self._recent.clear()
+        for text in texts:
+            self._remember(text)
+
+    def _remember(self, text: str) -> None:
+        self._recent.append((text, _unit(self._encode(text))))
 
 
 class TargetShare:
@@ -122,6 +144,11 @@ class TargetShare:
         self._seen = 0
         self._accepted: deque[tuple[int, str]] = deque()
 
+    @classmethod
+    def from_settings(cls, checks: CheckSettings, means: Means) -> TargetShare:
+        """Return the check that the settings describe."""
+        return cls(share=checks.target_share, window=checks.target_window)
+
     @property
     def counts(self) -> Counter[str]:
         """How many questions of the window each target has, by its normalised answer: the coverage of the run."""
@@ -142,6 +169,15 @@ class TargetShare:
         """Count the question for its target."""
         self._accepted.append((self._seen, _target_of(proposal)))
 
+    def get_state(self) -> dict[str, Any]:
+        """Return how many proposals came, and which of them were accepted for which target."""
+        return {"seen": self._seen, "accepted": [list(pair) for pair in self._accepted]}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` returned."""
+        accepted = deque((int(at), str(target)) for at, target in state["accepted"])
+        self._seen, self._accepted = int(state["seen"]), accepted
+
 
 class EvalOverlap:
     """Refuses a question that is, or quotes, one of the tests' questions up to case, punctuation and articles.
@@ -159,6 +195,18 @@ class EvalOverlap:
         self._blocklist = Blocklist(item.text if isinstance(item, Question) else item for item in questions)
         if not len(self._blocklist):
             raise InvalidInput("questions must hold at least one question, got none")
+
+    @classmethod
+    def from_settings(cls, checks: CheckSettings, means: Means) -> EvalOverlap:
+        """Return the check against the settings' test questions.
+
+        Raises:
+            SettingsError: they name none.
+            CorpusError: a file cannot be read.
+        """
+        if not checks.test_questions:
+            raise SettingsError('validator "eval_overlap" needs checks.test_questions, got none')
+        return cls(question for source in checks.test_questions for question in load_questions(source))
 
     def __call__(self, proposal: Proposal, settings: GameSettings) -> str:
         """Refuse a question that stands in the blocklist."""

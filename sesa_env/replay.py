@@ -1,6 +1,6 @@
 """Past questions, kept to fill the place of a proposal that was refused.
 
-    pool = ReplayPool(capacity=512, max_solve_rate=0.5, reset_every=10, seed=0)
+    pool = ReplayPool(ReplaySettings(capacity=512, max_solve_rate=0.5, reset_every=10), seed=0)
     pool.add(round.question, solve_rate=round.solve_rate)
     pool.draw(3)          # three kept questions, or fewer when the pool has fewer; never a made-up one
     pool.end_step()       # every tenth step empties the pool, so that old questions do not pile up
@@ -12,20 +12,41 @@ dummy question.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sesa_env.errors import CorpusError, InvalidInput
+from sesa_env.errors import InvalidInput, SettingsError
 from sesa_env.text import normalise_answer
 from sesa_env.types import Question
 
 SCHEMA = 1  # raised whenever the state changes meaning; `set_state` refuses what it does not know
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    """What a pool keeps, and for how long.
+
+    Raises:
+        SettingsError: a value is out of range.
+    """
+
+    capacity: int = 1024
+    """Questions that are kept; beyond that the one that was added longest ago leaves.  0 keeps and replays none."""
+    max_solve_rate: float = 1.0
+    """Only questions whose stored solve rate is at most this are replayed, in [0, 1]."""
+    reset_every: int = 10
+    """Training steps after which the pool is emptied; 0 is never."""
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "reset_every"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise SettingsError(f"replay.{name} must be a whole number, at least 0, got {value!r}")
+        if not _is_rate(self.max_solve_rate):
+            raise SettingsError(f"replay.max_solve_rate must lie in [0, 1], got {self.max_solve_rate!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +61,12 @@ class ReplayPool:
     """Questions with their solve rates, each once, drawn uniformly.
 
     Args:
-        capacity: how many are kept; beyond that the one that was added longest ago leaves.
-        max_solve_rate: only questions whose stored solve rate is at most this are drawn, in [0, 1].
-        reset_every: after so many steps the pool is emptied; 0 is never.
+        settings: what is kept, and for how long.
         seed: of the drawing.
-
-    Raises:
-        InvalidInput: a value is out of range.
     """
 
-    def __init__(
-        self, *, capacity: int = 1024, max_solve_rate: float = 1.0, reset_every: int = 10, seed: int = 0
-    ) -> None:
-        for name, value, least in [("capacity", capacity, 1), ("reset_every", reset_every, 0)]:
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidInput(f"{name} must be a whole number, at least {least}, got {value!r}")
-        _check_rate(max_solve_rate=max_solve_rate)
-        self.capacity = capacity
-        self.max_solve_rate = max_solve_rate
-        self.reset_every = reset_every
+    def __init__(self, settings: ReplaySettings | None = None, *, seed: int = 0) -> None:
+        self.settings = settings or ReplaySettings()
         self._steps = 0
         self._rng = np.random.default_rng(seed)
         self._kept: dict[str, Kept] = {}
@@ -81,7 +89,7 @@ class ReplayPool:
         key = normalise_answer(question.text)
         self._kept.pop(key, None)  # so that it counts as added now
         self._kept[key] = Kept(question, float(solve_rate))
-        if len(self._kept) > self.capacity:
+        if len(self._kept) > self.settings.capacity:
             del self._kept[next(iter(self._kept))]
 
     def draw(self, number: int) -> list[Question]:
@@ -92,7 +100,7 @@ class ReplayPool:
         """
         if number < 0:
             raise InvalidInput(f"number must be at least 0, got {number!r}")
-        fit = [kept.question for kept in self._kept.values() if kept.solve_rate <= self.max_solve_rate]
+        fit = [kept.question for kept in self._kept.values() if kept.solve_rate <= self.settings.max_solve_rate]
         return [fit[index] for index in self._rng.permutation(len(fit))[:number]]
 
     def end_step(self) -> bool:
@@ -102,13 +110,14 @@ class ReplayPool:
             Whether the pool was emptied.
         """
         self._steps += 1
-        emptied = self.reset_every > 0 and self._steps % self.reset_every == 0
+        every = self.settings.reset_every
+        emptied = every > 0 and self._steps % every == 0
         if emptied:
             self._kept.clear()
         return emptied
 
     def get_state(self) -> dict[str, Any]:
-        """Return questions, steps and the state of the drawing as JSON data; the arguments are not part of it."""
+        """Return questions, steps and the state of the drawing as JSON data; the settings are not part of it."""
         return {
             "schema": SCHEMA,
             "steps": self._steps,
@@ -130,29 +139,10 @@ class ReplayPool:
             rng.bit_generator.state = state["random"]
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"state must be what get_state returned, got a part that is not: {error!r}") from error
-        if len(kept) > self.capacity:
-            raise InvalidInput(f"state must have at most {self.capacity} questions, got {len(kept)}")
+        if len(kept) > self.settings.capacity:
+            raise InvalidInput(f"state must have at most {self.settings.capacity} questions, got {len(kept)}")
         self._steps, self._rng = steps, rng
         self._kept = {normalise_answer(item.question.text): item for item in kept}
-
-    def save(self, path: Path) -> None:
-        """Write the state as JSON, all or nothing: a killed process leaves the old file whole."""
-        draft = path.with_name(path.name + ".tmp")
-        draft.write_text(json.dumps(self.get_state()), encoding="utf-8")
-        os.replace(draft, path)
-
-    def load(self, path: Path) -> None:
-        """Go on from a file that `save` wrote.
-
-        Raises:
-            CorpusError: the file is missing or no JSON.
-            InvalidInput: as `set_state`.
-        """
-        try:
-            state = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CorpusError(f"{path} is no saved replay pool: {error}") from error
-        self.set_state(state)
 
 
 def _read(data: Mapping[str, Any]) -> Kept:
@@ -164,5 +154,9 @@ def _read(data: Mapping[str, Any]) -> Kept:
 
 def _check_rate(**values: float) -> None:
     for name, value in values.items():
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0.0 <= value <= 1.0:
+        if not _is_rate(value):
             raise InvalidInput(f"{name} must lie in [0, 1], got {value!r}")
+
+
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= 1.0

@@ -1,8 +1,8 @@
 """Where challenges come from: targets made of a corpus, of a file of answers, or of SSP's rows.
 
-    load_targets("atlas:3")                               # entities of a corpus
-    read_answers("answers.jsonl")                         # {"answer": "Nile", "hops": 2, "aliases": ["Iteru"]}
-    read_ssp("random_hop.jsonl")                          # SSP's fields, example questions included
+    open_targets("corpus", corpus="atlas:3")              # entities of a corpus
+    open_targets("answers:answers.jsonl", corpus=...)     # {"answer": "Nile", "hops": 2, "aliases": ["Iteru"]}
+    open_targets("ssp:random_hop.jsonl", corpus=...)      # SSP's fields, example questions included
     chosen = hop_balanced(targets, 300, rng=np.random.default_rng(0))
     clean, dropped = without_test_answers(chosen, test_questions)
 
@@ -12,6 +12,7 @@ list of one string, which is made a string here, before any check can stumble ov
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -21,14 +22,42 @@ from typing import Any
 
 import numpy as np
 
-from sesa_env.corpora import is_atlas, load_atlas, load_passages
+from sesa_env.corpora import ATLAS_SIZE, is_atlas, load_atlas, load_passages
 from sesa_env.corpora.jsonl import Row, read_rows
-from sesa_env.errors import CorpusError, InvalidInput
+from sesa_env.corpora.questions import load_questions
+from sesa_env.errors import CorpusError, InvalidInput, SettingsError
+from sesa_env.registry import TARGETS
 from sesa_env.text import normalise_answer
 from sesa_env.types import Question, Target
 
-ATLAS_SIZE = 500
-"""How many targets, and how many questions, are drawn from an Atlas."""
+CORPUS = "corpus"
+"""The source of targets that is there without a file of its own."""
+
+
+@lru_cache(maxsize=8)
+def open_targets(targets: str, *, corpus: str, test_questions: tuple[str, ...] = ()) -> tuple[Target, ...]:
+    """Return the targets that a setting names, without the answers of test questions.
+
+    Args:
+        targets: "corpus", or "NAME:SOURCE" with a name in `TARGETS` and what it reads.
+        corpus: the source of "corpus" when none is given.
+        test_questions: question files, or "atlas:SEED".
+
+    Raises:
+        UnknownName: no source of targets has that name.
+        SettingsError: the source is missing, or every target is an answer of a test question.
+        CorpusError: a file cannot be read.
+    """
+    name, _, source = targets.partition(":")
+    read = TARGETS.get(name)
+    if not source and name != CORPUS:
+        raise SettingsError(f"targets must be written {name}:SOURCE, such as {name}:FILE.jsonl, got {targets!r}")
+    found: Sequence[Target] = read(source or corpus)
+    questions = [question for path in test_questions for question in load_questions(path)]
+    clean, _ = without_test_answers(found, questions)
+    if not clean:
+        raise SettingsError(f"targets {targets!r} must hold some that no test question has as its answer, got none")
+    return tuple(clean)
 
 
 @lru_cache(maxsize=8)
@@ -81,7 +110,9 @@ def read_ssp(path: str | Path) -> tuple[Target, ...]:
 
 
 def hop_balanced(targets: Sequence[Target], number: int, *, rng: np.random.Generator) -> list[Target]:
-    """Draw targets without repetition, as many of each number of hops as of any other, give or take one.
+    """Draw targets, as many of each number of hops as of any other, give or take one.
+
+    None is drawn twice unless more are asked for than there are in all; then those of a number of hops come in turn.
 
     Args:
         targets: to draw from; which numbers of hops there are is read off them.
@@ -92,7 +123,7 @@ def hop_balanced(targets: Sequence[Target], number: int, *, rng: np.random.Gener
         The drawn targets, in random order.
 
     Raises:
-        InvalidInput: `number` is below 1, or some number of hops has too few targets.
+        InvalidInput: `number` is below 1, or there are enough targets in all but too few of some number of hops.
     """
     if number < 1:
         raise InvalidInput(f"number must be at least 1, got {number!r}")
@@ -101,16 +132,30 @@ def hop_balanced(targets: Sequence[Target], number: int, *, rng: np.random.Gener
         by_hops[target.hops].append(target)
     if not by_hops:
         raise InvalidInput("targets must not be empty")
+    repeat = number > len(targets)
     share, rest = divmod(number, len(by_hops))
     favoured = set(rng.permutation(sorted(by_hops))[:rest].tolist())
-    drawn = [target for hops in sorted(by_hops) for target in _drawn(by_hops[hops], share + (hops in favoured), rng)]
+    drawn = [
+        target
+        for hops in sorted(by_hops)
+        for target in _drawn(by_hops[hops], share + (hops in favoured), rng, repeat=repeat)
+    ]
     return [drawn[index] for index in rng.permutation(len(drawn))]
 
 
-def _drawn(targets: Sequence[Target], number: int, rng: np.random.Generator) -> list[Target]:
-    if number > len(targets):
+def _drawn(targets: Sequence[Target], number: int, rng: np.random.Generator, *, repeat: bool) -> list[Target]:
+    if number > len(targets) and not repeat:
         raise InvalidInput(f"targets must hold {number} of {targets[0].hops} hops, got {len(targets)}")
-    return [targets[index] for index in rng.permutation(len(targets))[:number]]
+    turns = [rng.permutation(len(targets)) for _ in range(0, max(number, 1), len(targets))]
+    return [targets[index] for index in np.concatenate(turns)[:number]]
+
+
+def targets_fingerprint(targets: Iterable[Target]) -> str:
+    """Return 16 hexadecimal digits that are equal for equal targets in equal order."""
+    digest = hashlib.sha256()
+    for target in targets:
+        digest.update(repr(target).encode("utf-8", "replace"))
+    return digest.hexdigest()[:16]
 
 
 def without_test_answers(targets: Iterable[Target], questions: Iterable[Question]) -> tuple[list[Target], list[Target]]:

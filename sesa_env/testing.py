@@ -167,13 +167,15 @@ def _text(env: RoundEnv, texts: np.random.Generator) -> str:
     last = "<answer>nobody</answer>"
     if view.role == CHALLENGER:
         last = "<question>Which one of all these names is the one that is meant?</question>"
-    return search if view.turn == 0 else str(texts.choice([search, last, last, "hm", "<think>"]))
+    tools = [f"<{tool}>{view.target or 'of'}</{tool}>" for tool in view.tools]
+    return search if view.turn == 0 else str(texts.choice([search, *tools, last, last, "hm", "<think>"]))
 
 
 def _check_view(env: RoundEnv, observation: Observation, info: Info) -> None:
     view = env.game.view(env.game.active[0])
     for part, seen in observation.items():
         may_see = getattr(view, part, seen) if part not in ("role", "seat") else seen
+        may_see = "\n".join(may_see) if isinstance(may_see, tuple) else may_see
         _require(seen == may_see, f"{view.seat} must observe {part} as its view has it, {may_see!r}, got {seen!r}")
     state = env.game.get_state()
     answers = [*(state["question"] or {}).get("answers", ()), (state["target"] or {}).get("answer", "")]
@@ -299,7 +301,11 @@ def check_validator(
         _reason(validator, replace(passes, text=text), rules)
     if hasattr(validator, "accept"):
         validator.accept(passes)
-        _reason(validator, passes, rules)
+        remembered = _reason(validator, passes, rules)
+        if hasattr(validator, "get_state") and hasattr(validator, "set_state"):
+            validator.set_state(json.loads(json.dumps(validator.get_state())))
+            again = _reason(validator, passes, rules)
+            _require(again == remembered, f"set_state must bring back what was known: {remembered!r}, got {again!r}")
 
 
 def _reason(validator: Validator, proposal: Proposal, settings: GameSettings) -> str:

@@ -68,14 +68,14 @@ class Target:
             raise InvalidInput(f"hops of target {self.answer!r} must be at least 1, got {self.hops!r}")
 
 
-ActionKind = Literal["search", "answer", "question", "invalid"]
+ActionKind = Literal["search", "open", "find", "answer", "question", "invalid"]
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """What a seat did in one turn, read out of its text.
 
-    `reason` says why an invalid action is invalid, or why a search was not executed.
+    `reason` says why an invalid action is invalid, or why a search (an opening, a finding) was not executed.
     """
 
     kind: ActionKind
@@ -91,6 +91,9 @@ class Turn:
     action: Action
     observation: str = ""
     passages: tuple[Passage, ...] = ()
+    remark: str = ""
+    """What the tool says of its result: "query_truncated", "no_terms", "unknown_title", "no_match", "page_cut"; or "".
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +114,16 @@ class View:
     question: str = ""
     target: str = ""
     hops: int = 0
+    examples: tuple[str, ...] = ()
+    """For a challenger: questions that show what a good one looks like; none is about its target."""
     observation: str = ""
     """What the seat's last turn brought; the empty string before the first."""
     transcript: str = ""
     """Everything so far: the seat's own texts and the observations, in order."""
+    tools: tuple[str, ...] = ()
+    """Tools beyond search that the rules give this seat: "open" and "find", or none."""
+    opens_left: int = 0
+    finds_left: int = 0
 
 
 EndReason = Literal["", "answered", "posed", "turn_limit", "invalid_actions", "search_unavailable", "policy_stopped"]

@@ -4,31 +4,33 @@ Each check takes the proposal and the settings and returns "" when the proposal 
 runs the checks that `GameSettings.validators` names, in order; the first that refuses decides, and every proposal that
 came in is counted as passed or as refused by one of them.
 
-    chain = ValidatorChain(["format", "leak", "near_duplicate"])
+    chain = ValidatorChain(settings.validators, checks=settings.checks)
     chain.check(proposal, settings)     # "" or the name of the validator that refused, such as "leak"
     chain.counts["leak"].refused        # 1
+    chain.set_state(chain.get_state())  # what its members remember, as JSON data
 
 A refused proposal leaves the game: it has no solve rate and is never repaired or replaced.  The checks below keep no
-state; those that remember earlier rounds are in `sesa_env.novelty` and `sesa_env.verification`.  Whatever reads words
-here (choices, clauses, orders to a judge) knows English only, and lets other languages pass.
+state; those that remember earlier rounds are in `sesa_env.novelty` and `sesa_env.verification`, those that read the
+wording in `sesa_env.wording`.
 Source: the filters of SSP, its section on question verification.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sesa_env.checks import CheckSettings, Means
 from sesa_env.errors import CheckUnavailable, DuplicateName, InvalidInput, SettingsError
+from sesa_env.judge import ExactMatchJudge, Judge
 from sesa_env.registry import VALIDATORS
-from sesa_env.text import contains_answer, neutralise, split_words
+from sesa_env.text import contains_answer, split_words
 from sesa_env.types import Target, Trajectory
 
 if TYPE_CHECKING:
+    from sesa_env.answerers import Answerer
     from sesa_env.game import GameSettings
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,13 @@ class Proposal:
 
 
 Validator = Callable[[Proposal, "GameSettings"], str]
-"""A check; one that remembers is an object with `accept(proposal)` too, called when the whole chain has passed."""
+"""A check.
+
+One that remembers is an object with `accept(proposal)` too, called when the whole chain has passed, and with
+`get_state()` and `set_state(state)`.  One that asks a model has `prepare(proposals, settings)`, called before it is
+called for any of them, so that it can ask about all at once.  A class whose checks depend on the run has
+`from_settings(checks, means)`.
+"""
 
 
 @dataclass(slots=True)
@@ -69,24 +77,36 @@ class ValidatorChain:
 
     Args:
         validators: names in `VALIDATORS`, or checks: functions, called by their own name, or objects with a `name`.
-            A name of a class is made without arguments; to give it some, make it yourself and pass the object.
+            A name of a class is made `from_settings(checks, means)`, or without arguments where it has no such method.
+        checks: what named checks are made with.
+        judge: compares answers in the checks that ask for some; exact match unless given.
+        solver: answers from given passages with the policy that is being trained; None where none is.
 
     Raises:
         UnknownName: no validator of that name is registered.
         DuplicateName: two have the same name.
-        SettingsError: the class of that name cannot be made without arguments.
+        SettingsError: the check of that name cannot be made with these settings.
+        CorpusError: a file of test questions cannot be read.
         InvalidInput: `validators` is a bare string.
     """
 
-    def __init__(self, validators: Sequence[str | Validator]) -> None:
+    def __init__(
+        self,
+        validators: Sequence[str | Validator],
+        *,
+        checks: CheckSettings | None = None,
+        judge: Judge | None = None,
+        solver: Answerer | None = None,
+    ) -> None:
         if isinstance(validators, str):
             raise InvalidInput(f"validators must be a list of names or checks, got one bare string {validators!r}")
+        checks, means = checks or CheckSettings(), Means(judge or ExactMatchJudge(), solver)
         self._checks: dict[str, Validator] = {}
         for validator in validators:
             name = validator if isinstance(validator, str) else _name_of(validator)
             if name in self._checks:
                 raise DuplicateName(f"validator {name!r} is in the chain twice")
-            self._checks[name] = _made(name) if isinstance(validator, str) else validator
+            self._checks[name] = _made(name, checks, means) if isinstance(validator, str) else validator
         self.counts = {name: Count() for name in self._checks}
         self.seen = 0
 
@@ -110,12 +130,79 @@ class ValidatorChain:
         """The names of the checks that keep state over rounds."""
         return tuple(name for name, validator in self._checks.items() if hasattr(validator, "accept"))
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """How many proposals came to each check and left it, and what a check counts itself: "rag/in", "rag/asked"."""
+        numbers: dict[str, int] = {}
+        for name, validator in self._checks.items():
+            count = self.counts[name]
+            numbers |= {f"{name}/in": count.seen, f"{name}/out": count.passed}
+            numbers |= {f"{name}/{what}": number for what, number in getattr(validator, "numbers", {}).items()}
+        return numbers
+
     def check(self, proposal: Proposal, settings: GameSettings) -> str:
-        """Return the name of the first check that refuses, "" when all let the proposal pass.
+        """Return the name of the first check that refuses, "" when all let the proposal pass; see `check_all`."""
+        return self.check_all([proposal], settings)[0]
+
+    def check_all(self, proposals: Sequence[Proposal], settings: GameSettings) -> list[str]:
+        """Check proposals that were made at the same time, in order, and return a verdict for each.
 
         A check that could not be made refuses too, since nothing unverified goes on; its name then ends in
         `UNAVAILABLE`, and the round is void.
         """
+        self._prepare(proposals, settings)
+        return [self._check(proposal, settings) for proposal in proposals]
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the counts, and what the checks remember, as JSON data.
+
+        Raises:
+            SettingsError: a check remembers, and has no `get_state` to say what.
+        """
+        silent = [name for name in self.remembers if not hasattr(self._checks[name], "get_state")]
+        if silent:
+            raise SettingsError(f"validators {silent} remember earlier rounds: they must have get_state and set_state")
+        return {
+            "seen": self.seen,
+            "counts": {name: [count.seen, count.refused] for name, count in self.counts.items()},
+            "checks": {name: check.get_state() for name, check in self._stateful()},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` returned; after an error the chain is of no use any more.
+
+        Raises:
+            InvalidInput: it is no such state, or one of a chain of other checks.
+        """
+        try:
+            self.seen = int(state["seen"])
+            counts = {name: Count(*map(int, numbers)) for name, numbers in state["counts"].items()}
+            memories = dict(state["checks"])
+            if list(counts) != list(self._checks) or set(memories) != {name for name, _ in self._stateful()}:
+                raise InvalidInput(f"state must be of the checks {list(self._checks)}, got one of {list(counts)}")
+            self.counts = counts
+            for name, check in self._stateful():
+                check.set_state(memories[name])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(f"state must be what get_state returned, got a part that is not: {error}") from error
+
+    def _stateful(self) -> Iterable[tuple[str, Any]]:
+        return [(name, check) for name, check in self._checks.items() if hasattr(check, "get_state")]
+
+    def _prepare(self, proposals: Sequence[Proposal], settings: GameSettings) -> None:
+        """Tell each check that asks a model of all proposals, without those that a rule before it refuses anyway.
+
+        Such a rule keeps no state, so that to ask it once more in `_check` changes nothing.
+        """
+        sound, passed = list(proposals), 0
+        checks = list(self._checks.items())
+        for asking in (place for place, (_, check) in enumerate(checks) if hasattr(check, "prepare")):
+            rules = [(name, check) for name, check in checks[passed:asking] if not hasattr(check, "accept")]
+            sound = [one for one in sound if not any(_verdict(*rule, one, settings) for rule in rules)]
+            checks[asking][1].prepare(sound, settings)  # type: ignore[attr-defined]
+            passed = asking
+
+    def _check(self, proposal: Proposal, settings: GameSettings) -> str:
         self.seen += 1
         for name, validator in self._checks.items():
             self.counts[name].seen += 1
@@ -128,13 +215,13 @@ class ValidatorChain:
         return ""
 
 
-def stateless_chain(names: Sequence[str]) -> ValidatorChain:
+def stateless_chain(settings: GameSettings) -> ValidatorChain:
     """Return a chain for a single round.
 
     Raises:
-        SettingsError: a check of these names would have to remember other rounds.
+        SettingsError: a validator of the settings would have to remember other rounds.
     """
-    chain = ValidatorChain(names)
+    chain = ValidatorChain(settings.validators, checks=settings.checks)
     if chain.remembers:
         raise SettingsError(
             f"validators {list(chain.remembers)} remember earlier rounds: make one ValidatorChain for the run and give "
@@ -150,7 +237,7 @@ def check(proposal: Proposal, settings: GameSettings) -> str:
         UnknownName: the settings name a validator that is not registered.
         SettingsError: one of them keeps state over rounds, which takes a `ValidatorChain`.
     """
-    return stateless_chain(settings.validators).check(proposal, settings)
+    return stateless_chain(settings).check(proposal, settings)
 
 
 def _verdict(name: str, validator: Validator, proposal: Proposal, settings: GameSettings) -> str:
@@ -173,17 +260,46 @@ def _name_of(validator: Any) -> str:
     return name
 
 
-def _made(name: str) -> Validator:
+def _made(name: str, checks: CheckSettings, means: Means) -> Validator:
     part = VALIDATORS.get(name)
     if not isinstance(part, type):
         return part
     try:
-        made: Validator = part()
+        made: Validator = part.from_settings(checks, means) if hasattr(part, "from_settings") else part()
     except TypeError as error:
         raise SettingsError(
             f"validator {name!r} cannot be made by its name alone ({error}): pass {part.__name__}(...) to the chain"
         ) from error
     return made
+
+
+def require_satisfiable(settings: GameSettings) -> None:
+    """Refuse rules that no proposal could pass.
+
+    Raises:
+        SettingsError: the challenger's turns do not suffice for its searches and the question, or the limits of a
+            question's length leave nothing between them.
+    """
+    named = set(settings.validators)
+    searches = max(settings.min_searches if "searches" in named else 0, int(bool(named & {"information", "rag"})))
+    if settings.challenger_turns <= searches:
+        raise SettingsError(
+            f"challenger_turns must be at least {searches + 1}, {searches} for searches and one for the question, "
+            f"got {settings.challenger_turns}"
+        )
+    if "length" not in named:
+        return
+    shortest = max(MIN_QUESTION_CHARS, settings.min_question_words)  # a Chinese word may have a single character
+    if settings.max_question_chars < shortest:
+        raise SettingsError(
+            f"max_question_chars must be at least {shortest} to hold min_question_words="
+            f"{settings.min_question_words}, got {settings.max_question_chars}"
+        )
+    if "tokens" in named and settings.max_question_words < settings.min_question_words:
+        raise SettingsError(
+            f"max_question_words must be at least min_question_words={settings.min_question_words}, "
+            f"got {settings.max_question_words}"
+        )
 
 
 def has_format(proposal: Proposal, settings: GameSettings) -> str:
@@ -240,90 +356,3 @@ def has_no_query_leak(proposal: Proposal, settings: GameSettings) -> str:
             if contains_answer(query, answer):
                 return f"the query {query!r} contains {answer!r}"
     return ""
-
-
-_OPEN = re.compile(
-    r"\b(?:name|give|list|mention|identify|state|cite)\s+(?:me\s+|us\s+)?(?:at least\s+)?"
-    r"(?:an?|any|some|one|two|three|four|five|several|all|every|\d+)\b"
-    r"|\b(?:what|who|which)\s+(?:is|are|was|were)\s+(?:an example|examples|one|some) of\b"
-    r"|\b(?:which|what|who)\s+(?:are|were)\s+(?:some|several|all)\b"
-    r"|\bone of the possible\b|\bany one of\b",
-    re.IGNORECASE,
-)
-_CHOICE = re.compile(r"\bor\b", re.IGNORECASE)
-
-
-def has_single_answer(proposal: Proposal, settings: GameSettings) -> str:
-    """Refuse a question that by its wording has several right answers, or that offers its answer as a choice.
-
-    It reads the question alone.  Whether the corpus has a second right answer is not found out here; the verification
-    "rag" finds some of those, since noise passages may bring up the other answer.
-    """
-    open_ended = _OPEN.search(_folded(proposal.text))
-    if open_ended:
-        return f"{open_ended[0]!r} has many answers"
-    answers = (proposal.target.answer, *proposal.target.aliases)
-    if _CHOICE.search(proposal.text) and any(contains_answer(proposal.text, answer) for answer in answers):
-        return "the answer is one of the choices offered"
-    return ""
-
-
-_CLAUSE = re.compile(
-    r"\b(?:who|whom|whose|which|that|where|when|while|whereas|although|though|because|since|unless|until|after|before"
-    r"|if|whether|wherein|whereby)\b|[;()]|\s[-–—]\s",
-    re.IGNORECASE,
-)
-
-
-def has_few_clauses(proposal: Proposal, settings: GameSettings) -> str:
-    """Refuse a question with more than `max_clauses_per_hop` subordinate clauses for each hop of its target.
-
-    Clauses are counted by the words and marks that open them, the question word among them: a rough count that finds
-    contrived questions, no parser.
-    """
-    clauses = len(_CLAUSE.findall(_folded(proposal.text)))
-    allowed = settings.max_clauses_per_hop * proposal.target.hops
-    return f"{clauses} clauses, more than {allowed} for {proposal.target.hops} hops" if clauses > allowed else ""
-
-
-_BAIT = {
-    "an order": re.compile(
-        r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
-        r"\b(?:instructions?|prompts?|rules|criteria|rubric|system|above|previous|accepted answers?)\b"
-        r"|\byou are now\b|\byou are\b.{0,30}\b(?:judge|grader|examiner|evaluator|assistant)\b"
-        r"|\bsystem prompt\b|\bnew instructions\b|\bpretend (?:to be|that you)\b",
-        re.IGNORECASE | re.DOTALL,
-    ),
-    "a verdict": re.compile(
-        r"\b(?:mark|grade|score|accept|treat|count|judge|rate|consider)\b.{0,40}\bas\s+(?:correct|right|true|accepted)\b"
-        r"|\b(?:output|print|write|reply|respond|answer|say|return)\s+(?:with\s+|only\s+){0,2}"
-        r"[\"'“‘]?(?:correct|wrong|yes|no|true|false)\b"
-        r"|\b(?:any|every|each|whatever)\s+(?:answer|reply|response)\b"
-        r"|\bfull (?:marks|credit|score)\b",
-        re.IGNORECASE | re.DOTALL,
-    ),
-    "an address to a model": re.compile(
-        r"\b(?:dear|hello|hi|hey|attention|note (?:to|for)(?: the)?)[\s,:]+(?:the\s+)?"
-        r"(?:judge|grader|evaluator|examiner|verifier|assistant|model|solver)\b"
-        r"|\b(?:judge|grader|evaluator|verifier|assistant|system|solver)\s*:"
-        r"|\b(?:as|being) an? (?:ai|language model|grader)\b",
-        re.IGNORECASE,
-    ),
-}
-
-
-def has_no_judge_bait(proposal: Proposal, settings: GameSettings) -> str:
-    """Refuse a question that speaks to a judge or a model, gives orders, or holds control tags.
-
-    What is hidden between letters (zero-width and other format characters) does not hide anything here.
-    """
-    if neutralise(proposal.text) != proposal.text:
-        return "a control tag"
-    folded = _folded(proposal.text)
-    return next((what for what, pattern in _BAIT.items() if pattern.search(folded)), "")
-
-
-def _folded(text: str) -> str:
-    """Return compatibility forms, without invisible characters, in one line."""
-    visible = (sign for sign in unicodedata.normalize("NFKC", text) if unicodedata.category(sign) != "Cf")
-    return " ".join("".join(visible).split())

@@ -12,13 +12,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from sesa_env.registry import ENCODERS, MEMORIES
-from skill_memory.bank import SkillBank, reembed
+from skill_memory.bank import SkillBank
 from skill_memory.base import Consolidation, Failure, SkillMemory, Use
 from skill_memory.none import NoMemory
 from skill_memory.render import render_skills
 from skill_memory.settings import MemorySettings
 from skill_memory.skill import Skill, Usage
 from skill_memory.store import restore
+from skill_memory.vectors import reembed
 
 __all__ = [
     "Consolidation",
@@ -37,7 +38,11 @@ __all__ = [
 ]
 
 MEMORIES.register("none", "skill_memory.none:NoMemory")
+MEMORIES.register("static", "skill_memory.static:StaticMemory")
 MEMORIES.register("bank", "skill_memory.bank:SkillBank")
+MEMORIES.register("skillrl", "skill_memory.skillrl:SkillRLMemory")
+MEMORIES.register("placebo", "skill_memory.placebo:PlaceboBank")
+MEMORIES.register("remote", "skill_memory.remote:RemoteMemory")
 
 ENCODERS.register("hashing", "skill_memory.encode:HashingEncoder")
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from sesa_env.errors import InvalidInput
 from sesa_env.types import Trajectory
 from skill_memory.skill import Skill
 
@@ -24,13 +25,15 @@ from skill_memory.skill import Skill
 class Use:
     """One question's use of the skills it was shown; `solve_rate` is over its scored, well-formed attempts.
 
-    `step` is the training step it happened in; a memory that keeps a history dates its counters by it.
+    `step` is the training step it happened in; a memory that keeps a history dates its counters by it.  `question` is
+    its text, for a memory that keeps account of kinds of questions.
     """
 
     question_id: str
     skill_ids: tuple[str, ...]
     solve_rate: float
     step: int = 0
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,29 @@ class Consolidation:
 
     step: int
     drained: int = 0
+    """Failures taken out of the queue."""
     admitted: tuple[str, ...] = ()
     evicted: tuple[str, ...] = ()
     refused: dict[str, int] = field(default_factory=dict)
+    causes: dict[str, int] = field(default_factory=dict)
+    """Failures by what caused them, if that was asked; only those of a gap teach."""
+    postponed: int = 0
+    """Failures for which the distiller got no reply; they go on waiting."""
+    trial_attempts: int = 0
+    """Attempts played to put candidates to the test."""
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Figures for the log."""
+        return {
+            "memory/drained": self.drained,
+            "memory/admitted": len(self.admitted),
+            "memory/evicted": len(self.evicted),
+            "memory/postponed": self.postponed,
+            "memory/trial_attempts": self.trial_attempts,
+            **{f"memory/refused/{gate}": count for gate, count in self.refused.items()},
+            **{f"memory/cause/{cause}": count for cause, count in self.causes.items()},
+        }
 
 
 class SkillMemory(Protocol):
@@ -100,3 +123,16 @@ class SkillMemory(Protocol):
     def close(self) -> None:
         """Free what the memory holds; closing twice is harmless."""
         ...
+
+
+def check_questions(questions: Sequence[str], exclude_source: Sequence[str]) -> None:
+    """Refuse arguments of `retrieve` that would be misread.
+
+    Raises:
+        InvalidInput: a bare string where a sequence belongs, or another number of ids than of questions.
+    """
+    for name, texts in (("questions", questions), ("exclude_source", exclude_source)):
+        if isinstance(texts, str):
+            raise InvalidInput(f"{name} must be a sequence of strings, not one string, got {texts!r}")
+    if exclude_source and len(exclude_source) != len(questions):
+        raise InvalidInput(f"exclude_source must have {len(questions)} ids, one per question, got {exclude_source!r}")

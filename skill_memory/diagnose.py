@@ -11,6 +11,7 @@ A diagnosis says what happened, not what to do: the lesson is the distiller's.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ _LONG_QUERY = 8
 """Words from which a query can be too long."""
 _QUESTION_SHARE = 0.8
 """Share of the question's words from which a query is the question itself."""
+_OTHER_NAME = re.compile(
+    r"\b(?:known as|(?:also|formerly|previously|sometimes|originally) (?:called|named|titled)|nicknamed) "
+    r"[\"'“‘]?((?:[^\W\d_a-z][\w'’.-]*|of|the|de|von)(?: (?:[^\W\d_a-z][\w'’.-]*|of|the|de|von))*)"
+)
+"""How an encyclopedia says that a thing has another name, and that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,18 @@ def _ambiguous_name(failure: Failure) -> bool:
     return any(contains_answer(failure.question, name) for name in shared)
 
 
+def _alias(failure: Failure) -> bool:
+    """Stayed with a name of the question although a page told that it is another name of what the page is about."""
+    searched = " ; ".join(failure.trajectory.queries)
+    for passage in failure.trajectory.passages:
+        page = passage.title.partition(" (")[0]
+        names = [match[1] for match in _OTHER_NAME.finditer(passage.text)]
+        known = any(contains_answer(failure.question, name) for name in names if not contains_answer(page, name))
+        if known and not contains_answer(searched, page):
+            return True
+    return False
+
+
 def _turn_limit(failure: Failure) -> bool:
     """Searched until the turns were gone."""
     return failure.trajectory.end_reason == "turn_limit"
@@ -125,6 +143,7 @@ FAULTS: dict[str, Callable[[Failure], bool]] = {
     "repeated_query": _repeated_query,
     "query_too_long": _query_too_long,
     "ambiguous_name": _ambiguous_name,
+    "alias": _alias,
     "turn_limit": _turn_limit,
     "stopped_early": _stopped_early,
     "wrong_page": _wrong_page,

@@ -1,10 +1,10 @@
 """Failures wait in a queue until a distiller turns them into candidate skills.
 
 A failure teaches most at the frontier: the question was solved sometimes, and this attempt did not.  The queue is
-emptied only after the distiller has succeeded; a distiller that fails raises, and the failures keep waiting.
+emptied only after the distiller has succeeded: a failure for which there is no draft keeps waiting.
 
     distiller = DISTILLERS.make("rules")
-    candidates = distiller.distill(failures)    # one list of skills per failure, not yet admitted
+    drafts = distiller.distill(failures)    # one list of candidates per failure, not yet admitted
 
 Whether a candidate enters the bank is decided by `skill_memory.gates`.
 """
@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from inspect import signature
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from sesa_env.errors import InvalidInput
+from sesa_env.errors import InvalidInput, SettingsError
 from sesa_env.registry import Registry
 from skill_memory.base import Failure
+from skill_memory.card import Malformed
 from skill_memory.skill import Skill
 from skill_memory.store import Store
 
@@ -29,14 +31,20 @@ LONG_EVIDENCE = 1500
 DISTILLERS = Registry("distiller", group="sesa_env.distillers")
 
 
+Drafts = Sequence[Skill | Malformed] | None
+"""What a distiller made of one failure: candidates and replies that are none; or None, and it is to wait for another
+try, because nobody replied."""
+
+
 @runtime_checkable
 class Distiller(Protocol):
     """Writes candidate skills from failures."""
 
-    def distill(self, failures: Sequence[Failure]) -> list[list[Skill]]:
-        """Return a list of candidates for each failure, in order; an empty list where there is nothing to learn.
+    def distill(self, failures: Sequence[Failure]) -> Sequence[Drafts]:
+        """Return the drafts for each failure, in order; an empty list where there is nothing to learn.
 
-        Ids, sources and usage of the candidates are not looked at.  An outage raises; it is never an empty list.
+        Ids, sources and usage of the candidates are not looked at.  An outage is None, or raises; it is never an empty
+        list.
         """
         ...
 
@@ -51,6 +59,24 @@ class NoDistiller:
 
 DISTILLERS.register("none", NoDistiller)
 DISTILLERS.register("rules", "skill_memory.rules:RuleDistiller")
+DISTILLERS.register("chat", "skill_memory.teacher:chat_distiller")
+DISTILLERS.register("recorded", "skill_memory.teacher:recorded_distiller")
+
+
+def make_distiller(name: str, options: Mapping[str, Any]) -> Distiller:
+    """Make a distiller with its options.
+
+    Raises:
+        UnknownName: no distiller of that name is registered.
+        SettingsError: it takes other options.
+    """
+    maker = DISTILLERS.get(name)
+    try:
+        signature(maker).bind(**options)
+    except TypeError as error:
+        raise SettingsError(f"distil_options must be those of distiller {name!r}: {error}") from error
+    made: Distiller = maker(**options)
+    return made
 
 
 class Waiting(NamedTuple):
@@ -87,11 +113,11 @@ class FailureQueue:
         failed = failure.trajectory.usable and failure.trajectory.reward <= 0.0
         return failed and (not self._frontier_only or 0.0 < failure.solve_rate < 1.0)
 
-    def push(self, failure: Failure, *, step: int) -> None:
-        """Add a failure; the oldest is dropped when the queue is full."""
+    def push(self, failure: Failure, *, step: int, spared: Sequence[int] = ()) -> None:
+        """Add a failure; when the queue is full the oldest is dropped, but not one whose number is spared."""
         cause = "queued" if self._store.push_failure(without_skills(failure)) else "counted"
         self._store.log("offer", step=step, cause=cause, question_id=failure.question_id)
-        dropped = self._store.drop_oldest_failures(keep=self._size)
+        dropped = self._store.drop_oldest_failures(keep=self._size, spared=spared)
         if dropped:
             self._store.log("drop", step=step, cause="overflow", failures=dropped)
 

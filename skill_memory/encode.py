@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 import re
 import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -64,6 +67,86 @@ class Encoder(Protocol):
         ...
 
 
+# --- calibration -----------------------------------------------------------------------------------------------------
+
+PAIRS = Path(__file__).parent / "pairs.jsonl"
+"""Pairs of skill texts that we labelled: "near" when the right one adds nothing to the left, else "distinct"."""
+REJECTION = 0.8
+"""Share of near pairs that a threshold must keep out; much higher, and it keeps out distinct ones too."""
+HASHING_THRESHOLD = 0.75
+"""What `sesa skills calibrate --encoder hashing` says."""
+
+
+class Pair(NamedTuple):
+    """Two skill texts, and whether the second is a near-copy of the first."""
+
+    left: str
+    right: str
+    near: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A threshold, and how many pairs of either label it keeps out of how many."""
+
+    threshold: float
+    near: int
+    near_refused: int
+    distinct: int
+    distinct_refused: int
+
+
+def read_pairs(path: Path = PAIRS) -> list[Pair]:
+    """Return the labelled pairs of a JSON-lines file with label, left and right.
+
+    Raises:
+        InvalidInput: a line is not such a pair; the message names file and line.
+    """
+    pairs = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            pairs.append(Pair(row["left"], row["right"], {"near": True, "distinct": False}[row["label"]]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(f"{path.name}:{number}: not a labelled pair ({error!r})") from error
+    return pairs
+
+
+def calibrate(encoder: Encoder, pairs: Sequence[Pair], *, rejection: float = REJECTION) -> Calibration:
+    """Return the highest threshold at which an encoder keeps out that share of the near pairs.
+
+    Thresholds with equal rejection rates make banks of different encoders comparable; their cosines are not.
+
+    Raises:
+        InvalidInput: `rejection` is not in (0, 1), or there is no near pair.
+    """
+    if not 0.0 < rejection < 1.0:
+        raise InvalidInput(f"rejection must lie between 0 and 1, got {rejection!r}")
+    compared = _compared(encoder, pairs)
+    cosines = sorted((cosine for cosine, pair in compared if pair.near), reverse=True)
+    if not cosines:
+        raise InvalidInput("pairs must hold at least one near pair, got none")
+    last = math.ceil(rejection * len(cosines)) - 1  # the least alike of those to be kept out
+    return _count(compared, math.floor(100 * (cosines[last] - 1e-6)) / 100)
+
+
+def measure(encoder: Encoder, pairs: Sequence[Pair], threshold: float) -> Calibration:
+    """Return how many pairs of either label have a cosine above a threshold."""
+    return _count(_compared(encoder, pairs), threshold)
+
+
+def _count(compared: Sequence[tuple[float, Pair]], threshold: float) -> Calibration:
+    near = [cosine > threshold for cosine, pair in compared if pair.near]
+    distinct = [cosine > threshold for cosine, pair in compared if not pair.near]
+    return Calibration(threshold, len(near), sum(near), len(distinct), sum(distinct))
+
+
+def _compared(encoder: Encoder, pairs: Sequence[Pair]) -> list[tuple[float, Pair]]:
+    left_ND = encoder.encode_passages([pair.left for pair in pairs])
+    right_ND = encoder.encode_passages([pair.right for pair in pairs])
+    return [(float(left_D @ right_D), pair) for left_D, right_D, pair in zip(left_ND, right_ND, pairs, strict=True)]
+
+
 # --- hashing ---------------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -88,11 +171,10 @@ class HashingEncoder:
 
     Args:
         dimension: number D of buckets, at least 64.
-        max_similarity: largest cosine of two different skills; the default lies between the near-copies and the
-            distinct pairs of the calibration test.
+        max_similarity: largest cosine of two different skills; the default is that of `sesa skills calibrate`.
     """
 
-    def __init__(self, *, dimension: int = 2048, max_similarity: float = 0.75) -> None:
+    def __init__(self, *, dimension: int = 2048, max_similarity: float = HASHING_THRESHOLD) -> None:
         if dimension < 64:
             raise InvalidInput(f"dimension must be at least 64, got {dimension!r}")
         self._dimension = dimension

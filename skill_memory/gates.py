@@ -20,10 +20,10 @@ from functools import cached_property
 
 import numpy as np
 
-from sesa_env.text import neutralise
 from skill_memory.abstraction import leak, skill_words
 from skill_memory.base import Failure
 from skill_memory.encode import Encoder, Vectors
+from skill_memory.render import disarm
 from skill_memory.shelf import Shelf
 from skill_memory.skill import Skill
 from skill_memory.store import text_key
@@ -60,6 +60,8 @@ class Surroundings:
     """Whether the bank is at its cap with nothing in it that could make room."""
     taught: Collection[str] = ()
     """Questions from which a skill has been admitted in this pass."""
+    examine: Callable[[Skill, Failure], str] | None = None
+    """Plays with and without a skill and says what speaks against it; None where skills are not put to the test."""
 
 
 Gate = Callable[[Candidate, Surroundings], str]
@@ -102,13 +104,18 @@ _UNSAFE = {
 
 def unsafe_text(candidate: Candidate, _: Surroundings) -> str:
     """It is short, plain text without orders, addresses, secrets or control tags."""
-    text = skill_words(candidate.skill)
-    if neutralise(text) != text:
-        return "a control tag"
-    if any(unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs") for character in text):
+    return flaw(candidate.skill)
+
+
+def flaw(skill: Skill) -> str:
+    """Return what makes a text unfit to be shown to a policy; the empty string when nothing."""
+    text = skill_words(skill)
+    if not text.isprintable() and any(unicodedata.category(letter) in ("Cc", "Cf", "Co", "Cs") for letter in text):
         return "a control character"
+    if disarm(text) != " ".join(text.split()):
+        return "a control tag"
     folded = unicodedata.normalize("NFKC", text)
-    return next((what for what, pattern in _UNSAFE.items() if pattern.search(folded)), _too_long(candidate.skill))
+    return next((what for what, pattern in _UNSAFE.items() if pattern.search(folded)), _too_long(skill))
 
 
 def _too_long(skill: Skill) -> str:
@@ -134,12 +141,11 @@ def truncated(candidate: Candidate, _: Surroundings) -> str:
 
 def echo(candidate: Candidate, surroundings: Surroundings) -> str:
     """It is no copy of a skill that was in the prompt, even of one that has left the bank since."""
-    if candidate.failure is None:
+    shown = set(candidate.failure.skill_ids) if candidate.failure else ()
+    if not shown:
         return ""
-    shown = set(candidate.failure.skill_ids)
     gone = [skill.text for skill in surroundings.tombstones.values() if skill.id in shown]
-    rows = [row for row, skill in enumerate(surroundings.shelf.skills) if skill.id in shown]
-    vector_KD = np.vstack([surroundings.shelf.vector_KD[rows], candidate.encoder.encode_passages(gone)])
+    vector_KD = np.vstack([surroundings.shelf.vectors_of(shown), candidate.encoder.encode_passages(gone)])
     if not len(vector_KD):
         return ""
     cosine = float(np.max(vector_KD @ candidate.vector_D))
@@ -161,8 +167,7 @@ def one_per_episode(candidate: Candidate, surroundings: Surroundings) -> str:
 def novel(candidate: Candidate, surroundings: Surroundings) -> str:
     """Its cosine to every skill, those admitted just before it included, is at most the threshold."""
     shelf = surroundings.shelf
-    key = text_key(candidate.skill)
-    twin = next((skill.id for skill in shelf.skills if text_key(skill) == key), "")
+    twin = shelf.twin(candidate.skill)
     if twin:
         return f"same text as {twin}"
     if not shelf.skills:
@@ -179,6 +184,13 @@ def room(_: Candidate, surroundings: Surroundings) -> str:
     return "the bank is full of skills that help" if surroundings.full else ""
 
 
+def executed(candidate: Candidate, surroundings: Surroundings) -> str:
+    """It raises success where it should and lowers it nowhere, if that is asked for; costly, and therefore last."""
+    if surroundings.examine is None or candidate.failure is None:
+        return ""
+    return surroundings.examine(candidate.skill, candidate.failure)
+
+
 GATES: dict[str, Gate] = {
     "parsed": parsed,
     "unsafe_text": unsafe_text,
@@ -189,6 +201,7 @@ GATES: dict[str, Gate] = {
     "one_per_episode": one_per_episode,
     "novel": novel,
     "room": room,
+    "executed": executed,
 }
 
 
@@ -200,12 +213,13 @@ def weakest_first(skills: Sequence[Skill]) -> list[Skill]:
 
 def harmful(skills: Sequence[Skill], _: int) -> list[Skill]:
     """Skills that were retrieved often enough to judge and hurt more than they helped."""
-    return [skill for skill in weakest_first(skills) if skill.usage.retrieved >= MIN_RETRIEVED and skill.usage.net < 0]
+    return weakest_first([s for s in skills if s.usage.retrieved >= MIN_RETRIEVED and s.usage.net < 0])
 
 
 def over_cap(skills: Sequence[Skill], cap: int) -> list[Skill]:
     """The weakest skills, as many as there are above the cap."""
-    return weakest_first(skills)[: max(0, len(skills) - cap)]
+    excess = len(skills) - cap
+    return weakest_first(skills)[:excess] if excess > 0 else []
 
 
 EVICTION: dict[str, Callable[[Sequence[Skill], int], list[Skill]]] = {"harmful": harmful, "over_cap": over_cap}

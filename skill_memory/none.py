@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sesa_env.errors import InvalidInput
-from skill_memory.base import Consolidation, Failure, Use
+from skill_memory.base import Consolidation, Failure, Use, check_questions
 from skill_memory.settings import MemorySettings
 from skill_memory.skill import Skill
 
@@ -31,8 +30,7 @@ class NoMemory:
 
     def retrieve(self, questions: Sequence[str], *, exclude_source: Sequence[str] = ()) -> list[list[Skill]]:
         """Return an empty list for each question."""
-        if isinstance(questions, str):
-            raise InvalidInput(f"questions must be a sequence of strings, not one string, got {questions!r}")
+        check_questions(questions, exclude_source)
         return [[] for _ in questions]
 
     def credit(self, uses: Iterable[Use]) -> None:

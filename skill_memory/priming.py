@@ -1,4 +1,4 @@
-"""The hand-written skills a new bank starts from, one readable file each.
+"""What a new memory starts from: the hand-written skills, one readable file each, and those of another bank.
 
 A file is a head of `key: value` lines, a blank line, and the description:
 
@@ -11,19 +11,48 @@ A file is a head of `key: value` lines, a blank line, and the description:
     Name the event in the query.
 
     seeds = load_seeds()
+    start = starting_skills(settings)     # with those of `memory.source`
 
 Source: SESA primes its bank with 15 hand-written skills; theirs are not published, these are our own.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from sesa_env.errors import InvalidInput
-from skill_memory.skill import Skill
+from skill_memory.gates import flaw
+from skill_memory.history import read_bank
+from skill_memory.settings import MemorySettings
+from skill_memory.skill import Skill, Usage
+from skill_memory.store import text_key
 
 SEEDS = Path(__file__).parent / "seeds"
+_NAME = re.compile(r"[\w.-]{1,64}")
 _KEYS = ("id", "category", "triggers", "avoid", "queries")
+
+
+def starting_skills(settings: MemorySettings) -> list[Skill]:
+    """Return what a new memory starts from, as seeds: the hand-written skills if asked for, then those of the source.
+
+    A text that is there already is passed over; an id that is taken, or is no plain name, is given anew.
+
+    Raises:
+        InvalidInput: the source cannot be read, or one of its skills is unfit to be shown.
+        StoreError: the source is a damaged bank, or a file with a malformed line.
+    """
+    hand_written = load_seeds() if settings.priming else []
+    start = {text_key(seed): seed for seed in hand_written}
+    taken = {seed.id for seed in hand_written}
+    for skill in read_bank(settings.source).skills if settings.source else ():
+        if not skill.description.strip() or (problem := flaw(skill)):
+            raise InvalidInput(f"skill {skill.id!r} of {settings.source} has {problem or 'no description'}")
+        id = skill.id if _NAME.fullmatch(skill.id) and skill.id not in taken else ""
+        taken.add(id)
+        start.setdefault(text_key(skill), replace(skill, id=id, created_step=0, is_seed=True, usage=Usage()))
+    return list(start.values())
 
 
 def load_seeds(folder: Path = SEEDS) -> list[Skill]:

@@ -6,19 +6,22 @@
     write_skills(skills, path)     # JSON lines, all or nothing
     skills = read_skills(path)
 
-A record of a newer version is refused; a record without counters has been used zero times.
+A record of a newer version, or with a field that is not known, is refused; one without counters has been used zero
+times.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import asdict
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from sesa_env.errors import StoreCorrupt
+from sesa_env.errors import StoreCorrupt, StoreError
 from sesa_env.types import Action, Passage, Trajectory, Turn
 from skill_memory.base import Failure
 from skill_memory.skill import Skill, Usage
@@ -27,9 +30,13 @@ SCHEMA = 1
 """Raise it when a field changes its meaning; a reader refuses what it does not know."""
 
 
+_PARTS = tuple(field.name for field in fields(Skill) if field.name != "usage")
+_FIELDS = {"schema", "usage", *_PARTS}
+
+
 def skill_to_dict(skill: Skill) -> dict[str, Any]:
     """Return the skill as plain values."""
-    return {"schema": SCHEMA, **asdict(skill)}
+    return {"schema": SCHEMA, **{name: getattr(skill, name) for name in _PARTS}, "usage": asdict(skill.usage)}
 
 
 def skill_from_dict(record: dict[str, Any]) -> Skill:
@@ -41,6 +48,8 @@ def skill_from_dict(record: dict[str, Any]) -> Skill:
     try:
         if record["schema"] != SCHEMA:
             raise StoreCorrupt(f"schema of a skill must be {SCHEMA}, got {record['schema']!r}")
+        if unknown := sorted(set(record) - _FIELDS):
+            raise StoreCorrupt(f"unknown field of a skill: {unknown[0]!r}")
         return Skill(
             id=_string(record["id"]),
             description=_string(record["description"]),
@@ -58,11 +67,10 @@ def skill_from_dict(record: dict[str, Any]) -> Skill:
 
 
 def write_skills(skills: Iterable[Skill], path: Path) -> None:
-    """Write one JSON line per skill, all or none: a killed process leaves the old file whole."""
+    """Write one JSON line per skill, all or none; raises as `replacing`."""
     lines = [json.dumps(skill_to_dict(skill), ensure_ascii=False, sort_keys=True) + "\n" for skill in skills]
-    draft = path.with_name(path.name + ".draft")
-    draft.write_text("".join(lines), encoding="utf-8")
-    put_in_place(draft, path)
+    with replacing(path) as draft:
+        draft.write_text("".join(lines), encoding="utf-8")
 
 
 def read_skills(path: Path) -> list[Skill]:
@@ -71,13 +79,16 @@ def read_skills(path: Path) -> list[Skill]:
     Raises:
         StoreCorrupt: a line is malformed; the message names file and line.
     """
-    skills = []
+    return [skill for _, skill in numbered_skills(path)]
+
+
+def numbered_skills(path: Path) -> Iterator[tuple[int, Skill]]:
+    """Yield the skills of a file of JSON lines with their line numbers; errors as `read_skills`."""
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            skills.append(skill_from_dict(json.loads(line)))
+            yield number, skill_from_dict(json.loads(line))
         except (ValueError, StoreCorrupt) as error:
             raise StoreCorrupt(f"{path.name}:{number}: {error}") from error
-    return skills
 
 
 def failure_to_json(failure: Failure) -> str:
@@ -105,11 +116,28 @@ def failure_from_json(line: str) -> Failure:
         raise StoreCorrupt(f"malformed record of a failure: {error!r}") from error
 
 
-def put_in_place(draft: Path, path: Path) -> None:
-    """Give a finished file its final name in one step."""
-    _sync(draft)
-    os.replace(draft, path)
-    _sync(path.parent)
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path to write to; what was written gets its name in one step at the end, or is gone if anything failed.
+
+    Folders above the path are made.  A process killed on the way leaves the old file, or none, never half a file.
+
+    Raises:
+        StoreError: the disk is full, or the folder cannot be written to.
+    """
+    draft = path.with_name(path.name + ".draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.unlink(missing_ok=True)  # of a process that was killed
+        try:
+            yield draft
+            _sync(draft)
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync(path.parent)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"{str(path)!r} could not be written: {error}") from error
 
 
 def _sync(path: Path) -> None:

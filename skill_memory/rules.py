@@ -39,7 +39,7 @@ LESSONS = {
         "Reread the passages for {asked} and copy the phrase that states it.", "answering with {confusion}"
     ),
     "no_hit": Lesson(
-        "When a search for {asked} finds nothing, keep the bare name and the one word {word}.",
+        "When a search for {asked} finds nothing, keep only the bare name and {word}.",
         "adding words to a query that found nothing",
     ),
     "repeated_query": Lesson(
@@ -52,6 +52,10 @@ LESSONS = {
     "ambiguous_name": Lesson(
         "Several pages share the name: add what kind of thing it is, then read off {asked}.",
         "{asked} of a namesake",
+    ),
+    "alias": Lesson(
+        "If a page gives the name as an alias, go on to {asked} under that page's own title.",
+        "staying with the alias",
     ),
     "turn_limit": Lesson(
         "Plan one search each for {steps}, and answer as soon as {asked} is read.",
@@ -124,6 +128,6 @@ def _slots(kind: str, relations: tuple[Relation, ...]) -> dict[str, str]:
         "asked": nouns[-1],
         "first": steps[0],
         "steps": ", then ".join(steps),
-        "word": relations[-1].noun if relations else _ANSWER_TYPES[kind].removeprefix("the "),
+        "word": relations[-1].noun if relations else "what is asked",
         "confusion": relations[-1].confusion if relations else "a fact about something else",
     }

@@ -9,7 +9,7 @@ Names (`kind`, `encoder`, `distil`) are looked up in their registries when the m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sesa_env.errors import SettingsError
@@ -24,7 +24,7 @@ class MemorySettings:
     """
 
     kind: str = "bank"
-    """Name in MEMORIES: "bank" (SESA's) or "none" (no memory)."""
+    """Name in MEMORIES: "none", "static", "bank" (SESA's), "skillrl", "placebo" or "remote"."""
     encoder: str = "hashing"
     """Name in ENCODERS: what turns skills and questions into vectors."""
     k: int = 3
@@ -37,12 +37,23 @@ class MemorySettings:
     """Whether a new bank starts from the hand-written skills."""
     distil: str = "rules"
     """Name in DISTILLERS: who writes skills from failures; "none" writes none."""
+    distil_options: dict[str, Any] = field(default_factory=dict)
+    """What that distiller is made with, such as model and base_url; never a key, for settings are saved with a run."""
     distil_every: int = 10
     """Training steps between two consolidations."""
     min_waiting: int = 20
     """Failures that must be waiting for a consolidation to take place."""
     max_cards: int = 30
     """Failures distilled in one consolidation, those of highest priority."""
+    background: bool = False
+    """Whether the distiller works while the next steps are played; its skills come one consolidation later."""
+    attribution: bool = False
+    """Whether a failure teaches only when neither the question, nor the search tool, nor a skill that was not followed
+    is to blame."""
+    executed: bool = False
+    """Whether a skill is admitted only if it raises success when played (VeriSkill); it costs attempts."""
+    trial_questions: int = 4
+    """Most hidden and most past questions that a candidate is played on, besides the one it came from."""
     queue_size: int = 300
     """Failures that can wait; the oldest is dropped on overflow."""
     frontier_only: bool = True
@@ -51,13 +62,20 @@ class MemorySettings:
     """Most skills a bank holds."""
     max_similarity: float | None = None
     """Largest cosine to a known skill at which a new one is still new; None takes the encoder's own."""
+    source: str | None = None
+    """What a new memory starts from besides: a file of JSON lines, a bank's file or a run's folder, as it was at a step
+    with @STEP; for "remote", the address of the service."""
+    lookup: str = "embedding"
+    """How "skillrl" finds skills for a kind of question: by its key words ("keyword") or by cosine ("embedding")."""
+    success_floor: float = 0.4
+    """Success rate of a kind of question below which "skillrl" learns from its failures."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            rule, holds = _RULES[field.name]
-            value = getattr(self, field.name)
+        for item in fields(self):
+            rule, holds = _RULES[item.name]
+            value = getattr(self, item.name)
             if not holds(value):
-                raise SettingsError(f"{field.name} must be {rule}, got {value!r}")
+                raise SettingsError(f"{item.name} must be {rule}, got {value!r}")
 
 
 def _is_name(value: Any) -> bool:
@@ -70,6 +88,10 @@ def _is_flag(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _are_options(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value) and "api_key" not in value
 
 
 def _is_cosine(value: Any) -> bool:
@@ -92,11 +114,19 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "token_budget": _COUNT,
     "priming": _FLAG,
     "distil": _NAME,
+    "distil_options": ("a mapping from names to values, without api_key", _are_options),
     "distil_every": _COUNT,
     "min_waiting": _COUNT,
     "max_cards": _COUNT,
+    "background": _FLAG,
+    "attribution": _FLAG,
+    "executed": _FLAG,
+    "trial_questions": _COUNT,
     "queue_size": _COUNT,
     "frontier_only": _FLAG,
     "cap": _COUNT,
     "max_similarity": ("a cosine in [-1, 1], or None", _is_cosine_or_none),
+    "source": ("a non-blank name, or None", lambda value: value is None or _is_name(value)),
+    "lookup": ("'keyword' or 'embedding'", lambda value: value in ("keyword", "embedding")),
+    "success_floor": ("a share in [0, 1]", lambda value: _is_cosine(value) and value >= 0.0),
 }

@@ -7,7 +7,8 @@ change is also an event with its step and cause, so that the bank of any step ca
     with store.transaction():
         skill = store.insert(skill, vector_D, step=10, cause="distilled")
 
-A file that is damaged, foreign or newer is refused and not touched.  A store does not lock: the bank does.
+A file that is damaged, foreign or newer is refused and not touched; an older one is brought up to date.  A store does
+not lock: the bank does.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ import numpy as np
 from sesa_env.errors import InvalidInput, StoreCorrupt, StoreError
 from skill_memory.base import Failure
 from skill_memory.encode import Vectors
-from skill_memory.records import failure_from_json, failure_to_json, put_in_place, skill_from_dict, skill_to_dict
+from skill_memory.records import failure_from_json, failure_to_json, replacing, skill_from_dict, skill_to_dict
 from skill_memory.skill import Skill, Usage
 
-SCHEMA = 1
-"""Version of the tables; a file of another version is refused."""
+SCHEMA = 2
+"""Version of the tables; an older file is brought up to date when it is opened, a newer one is refused."""
 _APPLICATION = 0x53455341  # "SESA", in the header of the file
 
 _TABLES = {
@@ -46,6 +47,14 @@ _TABLES = {
     "events": """number INTEGER PRIMARY KEY AUTOINCREMENT, step INTEGER NOT NULL, kind TEXT NOT NULL,
         cause TEXT NOT NULL, skill_id TEXT NOT NULL, data TEXT NOT NULL""",
 }
+
+
+_INDEXES = (
+    "CREATE INDEX events_by_skill ON events (skill_id, kind)",
+    "CREATE INDEX events_by_step ON events (step)",
+)
+_MIGRATIONS = {1: (_INDEXES[1],)}
+"""What leads from each version of the tables to the next."""
 
 
 class Event(NamedTuple):
@@ -85,37 +94,50 @@ class Store:
         """Make an empty store for vectors of the encoder with this fingerprint; folders above it are made.
 
         Raises:
-            StoreError: there is already a file.
+            StoreError: there is already a file, the disk is full, or the folder cannot be written to.
         """
         if path.exists():
             raise StoreError(f"path of a new store must be free, got {str(path)!r}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(path.name + ".draft")
-        draft.unlink(missing_ok=True)  # of a process that was killed right here
-        with closing(sqlite3.connect(draft, isolation_level=None)) as db:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute(f"PRAGMA application_id = {_APPLICATION}")
-            db.execute(f"PRAGMA user_version = {SCHEMA}")
-            for name, columns in _TABLES.items():
-                db.execute(f"CREATE TABLE {name} ({columns})")
-            db.execute("CREATE INDEX events_by_skill ON events (skill_id, kind)")
-            db.execute("INSERT INTO about VALUES ('encoder', ?)", (encoder,))
-        _remove_sidecars(path)
-        put_in_place(draft, path)
+        with replacing(path) as draft:
+            with closing(sqlite3.connect(draft, isolation_level=None)) as db:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute(f"PRAGMA application_id = {_APPLICATION}")
+                db.execute(f"PRAGMA user_version = {SCHEMA}")
+                for name, columns in _TABLES.items():
+                    db.execute(f"CREATE TABLE {name} ({columns})")
+                for index in _INDEXES:
+                    db.execute(index)
+                db.execute("INSERT INTO about VALUES ('encoder', ?)", (encoder,))
+            _remove_sidecars(path)
         return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> Store:
-        """Open an existing store.
+        """Open an existing store; one of an older version is brought up to date, all or nothing.
 
         Raises:
             StoreCorrupt: the file is empty, damaged, or no skill store; nothing was changed.
-            StoreError: the file cannot be opened, or has another schema version.
+            StoreError: the file cannot be opened, or has a newer schema version.
         """
         examine(path)
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
+        _migrate(db, path)
         db.execute("PRAGMA foreign_keys = ON")
         db.execute("PRAGMA synchronous = NORMAL")  # in WAL mode a killed process loses nothing that was committed
+        return cls(path, db)
+
+    @classmethod
+    def read(cls, path: Path) -> Store:
+        """Open a copy of a store in memory: the file is only read, even while another process writes to it.
+
+        Raises:
+            StoreCorrupt, StoreError: as `open`.
+        """
+        examine(path)
+        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        with closing(_connect_to_read(path)) as file:
+            file.backup(db)
+        _migrate(db, path)
         return cls(path, db)
 
     def close(self) -> None:
@@ -173,6 +195,8 @@ class Store:
         """Add a skill and return it under its id: its own if it has one, else the next number, never used before."""
         last = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'skills'").fetchone()
         number = (last[0] if last else 0) + 1
+        while not skill.id and self.was_issued(f"skill-{number:06d}"):  # brought along by a skill from elsewhere
+            number += 1
         skill = replace(skill, id=skill.id or f"skill-{number:06d}", usage=Usage())
         self._db.execute(
             "INSERT INTO skills (number, id, text, record) VALUES (?, ?, ?, ?)",
@@ -236,10 +260,12 @@ class Store:
         """Take failures out of the queue."""
         self._db.executemany("DELETE FROM failures WHERE number = ?", [(number,) for number in numbers])
 
-    def drop_oldest_failures(self, *, keep: int) -> int:
-        """Keep the newest failures only and return how many were dropped."""
-        newest = "SELECT number FROM failures ORDER BY number DESC LIMIT ?"
-        return self._db.execute(f"DELETE FROM failures WHERE number NOT IN ({newest})", (keep,)).rowcount
+    def drop_oldest_failures(self, *, keep: int, spared: Sequence[int] = ()) -> int:
+        """Keep the newest failures only, and those spared, and return how many were dropped."""
+        others = "number NOT IN (SELECT value FROM json_each(:spared))"
+        newest = f"SELECT number FROM failures WHERE {others} ORDER BY number DESC LIMIT :room"
+        values = {"spared": json.dumps(list(spared)), "room": max(0, keep - len(spared))}
+        return self._db.execute(f"DELETE FROM failures WHERE {others} AND number NOT IN ({newest})", values).rowcount
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -250,9 +276,10 @@ class Store:
             (step, kind, cause, skill_id, json.dumps(data, ensure_ascii=False, sort_keys=True)),
         )
 
-    def events(self) -> Iterator[Event]:
-        """Yield every event, oldest first."""
-        rows = self._db.execute("SELECT number, step, kind, cause, skill_id, data FROM events ORDER BY number")
+    def events(self, *, until: int | None = None) -> Iterator[Event]:
+        """Yield every event, oldest first; with `until`, those up to the end of that step."""
+        columns = "SELECT number, step, kind, cause, skill_id, data FROM events"
+        rows = self._db.execute(f"{columns} WHERE :until IS NULL OR step <= :until ORDER BY number", {"until": until})
         for number, step, kind, cause, skill_id, data in rows:
             yield Event(number, step, kind, cause, skill_id, json.loads(data))
 
@@ -275,33 +302,30 @@ class Store:
 
         Raises:
             InvalidInput: `path` is the store itself.
-            StoreError: a store at `path` is open somewhere, or was left by a killed process.
+            StoreError: a store at `path` is open somewhere, or was left by a killed process; the disk is full, or the
+                folder cannot be written to.
         """
         if path.resolve() == self.path.resolve():
             raise InvalidInput(f"path of a copy must not be the store itself, got {str(path)!r}")
         if _sidecar(path, "-wal").exists():
             raise StoreError(f"store at {str(path)!r} is in use or was not closed; open and close it first")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(path.name + ".draft")
-        draft.unlink(missing_ok=True)
-        with closing(sqlite3.connect(draft)) as copy:
+        with replacing(path) as draft, closing(sqlite3.connect(draft)) as copy:
             self._db.backup(copy)
-        put_in_place(draft, path)
 
 
 def examine(path: Path) -> None:
-    """Refuse a file that is not a sound skill store of this version, without changing a byte of it.
+    """Refuse a file that is not a sound skill store of this version or an older one, without changing a byte of it.
 
     Raises:
         StoreCorrupt: the file is empty, damaged, or no skill store.
-        StoreError: the file is missing, cannot be read, or has another schema version.
+        StoreError: the file is missing, cannot be read, or has a newer schema version.
     """
     if not path.is_file():
         raise StoreError(f"no skill store at {str(path)!r}")
     if path.stat().st_size == 0:
         raise StoreCorrupt(f"skill store {str(path)!r} is empty (0 bytes)")
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+        with closing(_connect_to_read(path)) as db:
             _require_sound(db, path)
     except sqlite3.OperationalError as error:
         raise StoreError(f"skill store {str(path)!r} cannot be read: {error}") from error
@@ -312,15 +336,39 @@ def examine(path: Path) -> None:
 def _require_sound(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
         raise StoreCorrupt(f"{str(path)!r} is a SQLite file but not a skill store")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version != SCHEMA:
-        raise StoreError(f"skill store {str(path)!r} has schema {version!r}; this version reads {SCHEMA}")
+    version = _version(db)
+    if not 1 <= version <= SCHEMA:
+        raise StoreError(f"skill store {str(path)!r} has schema {version!r}; this version reads {SCHEMA} and older")
     found = db.execute("PRAGMA integrity_check").fetchone()[0]
     if found != "ok":
         raise StoreCorrupt(f"skill store {str(path)!r} is damaged: {found}")
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if missing := sorted(set(_TABLES) - tables):
         raise StoreCorrupt(f"skill store {str(path)!r} lacks the tables {', '.join(missing)}")
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Bring the tables of an older version up to date, step by step, in one transaction."""
+    if _version(db) == SCHEMA:
+        return
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        for version in range(_version(db), SCHEMA):  # asked again: another process may have been faster
+            for statement in _MIGRATIONS[version]:
+                db.execute(statement)
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        db.close()
+        raise StoreError(f"skill store {str(path)!r} could not be brought up to date: {error}") from error
 
 
 def restore(saved: Path, path: Path) -> None:
@@ -330,15 +378,13 @@ def restore(saved: Path, path: Path) -> None:
     onto the new one.
 
     Raises:
-        StoreError: there is no file at `saved`.
+        StoreError: there is no file at `saved`, the disk is full, or the folder cannot be written to.
     """
     if not saved.is_file():
         raise StoreError(f"no saved memory at {str(saved)!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".draft")
-    shutil.copyfile(saved, draft)
-    _remove_sidecars(path)
-    put_in_place(draft, path)
+    with replacing(path) as draft:
+        shutil.copyfile(saved, draft)
+        _remove_sidecars(path)
 
 
 def _sidecar(path: Path, suffix: str) -> Path:

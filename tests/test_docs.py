@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sesa_env.registry import JUDGES, RETRIEVERS, VALIDATORS
+from benchmarks.__main__ import main
+from sesa_env.registry import JUDGES, MEMORIES, RETRIEVERS, VALIDATORS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -33,7 +35,7 @@ def blocks(page):
 @pytest.fixture
 def registries():
     """Give the registries back as they were."""
-    before = [(registry, dict(registry._makers)) for registry in (RETRIEVERS, VALIDATORS, JUDGES)]
+    before = [(registry, dict(registry._makers)) for registry in (RETRIEVERS, VALIDATORS, JUDGES, MEMORIES)]
     yield
     for registry, makers in before:
         registry._makers = makers
@@ -51,12 +53,29 @@ def run(page):
                 exec(compile(source, str(page), "exec"), namespace)
             said = following.text if following.language == "text" else ""
             results.append((block.line, printed.getvalue(), said))
+        elif block.language == "console" and block.text.startswith("$ sesa skills "):  # the others take long
+            results.append((block.line, enter(block.text), block.text))
     return results
+
+
+def enter(text):
+    """Enter the commands of a block ("$ ...") and return them with what they print, as a terminal would show it."""
+    shown = []
+    for command in re.findall(r"^\$ (.+)$", text, re.MULTILINE):
+        printed = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+            patch.setattr(sys, "argv", shlex.split(command))
+            patch.setenv("COLUMNS", "110")
+            with contextlib.redirect_stderr(printed), contextlib.suppress(SystemExit):
+                main()
+        shown += [f"$ {command}", *(line.rstrip() for line in printed.getvalue().splitlines())]
+    return "\n".join(shown) + "\n"
 
 
 @pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_prints_what_it_says(page):
+def test_a_page_prints_what_it_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for line, printed, said in run(page):
         assert printed == said, f"{page.name}, line {line}"
 
@@ -72,6 +91,12 @@ def test_each_part_takes_twenty_lines_at_most():
         if block.text.startswith(("class ", "def ")) or "\nclass " in block.text:
             part = re.split(r"^(?=class |def )", block.text, flags=re.MULTILINE)[-1]
             assert len([row for row in part.splitlines() if row.strip()]) <= 20, part
+
+
+def test_a_memory_of_your_own_takes_thirty_lines():
+    (part,) = [block.text for block in blocks(ROOT / "docs" / "memory.md") if "\nclass Regrets" in block.text]
+    lines = part[part.index("class ") :].splitlines()
+    assert len([line for line in lines if line.strip()]) <= 30
 
 
 @pytest.mark.usefixtures("registries")

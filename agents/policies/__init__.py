@@ -7,12 +7,18 @@ A policy is named by one string: a registered name, the path of a model folder, 
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
-from sesa_env.errors import ModelNotFound, UnknownName
+from sesa_env.errors import ModelNotFound, SettingsError, UnknownName
 from sesa_env.registry import POLICIES
 
 POLICIES.register("smollm2", "agents.policies.smollm2:model_folder")
+
+SETTINGS_FILE = "sesa.json"
+"""In a model folder: settings of a run that the policy was made for, as nested values."""
 
 
 def source_of(policy: str) -> str | Path:
@@ -38,3 +44,21 @@ def source_of(policy: str) -> str | Path:
             "or give a model folder, or a hub id like OWNER/NAME"
         )
     return policy
+
+
+def recommended_settings(policy: str) -> dict[str, Any]:
+    """Return the settings that a policy was made for, which stand under a preset's and a user's own; often none.
+
+    Raises:
+        SettingsError: the file in the policy's folder is not a mapping in JSON.
+    """
+    file = Path(os.path.expanduser(policy)) / SETTINGS_FILE
+    if not file.is_file():
+        return {}
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SettingsError(f"{file} must be JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise SettingsError(f"{file} must hold a mapping of settings, got {type(values).__name__}")
+    return values

@@ -1,9 +1,10 @@
-"""Any causal language model of `transformers` as a policy, with one LoRA adapter for each role on one shared base.
+"""Any causal language model of `transformers` as a policy, with weights of its own for each role.
 
     model = LanguageModel.load("path/or/hub-id", adapters=("solver", "challenger"), settings=ModelSettings(), seed=0)
     solver = model.policy("solver", seed=1)
-    with model.using("solver"): ...        # forward passes through that adapter
-    with model.reference(): ...            # forward passes through the base alone
+    with model.weights.using("solver") as module: ...        # forward passes through the solver's weights
+
+With `settings.train="lora"` they are adapters on one shared base, with "full" they are whole models (`agents.weights`).
 
 A turn boundary is taken from the model's own chat template once, by rendering two marked turns; a template that would
 rewrite what the model has already written is refused, since the learner would then train on a text nobody sampled.
@@ -11,20 +12,21 @@ rewrite what the model has already written is refused, since the learner would t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import copy
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from jinja2 import TemplateError
 from safetensors import SafetensorError
-from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from agents.base import Completion, Message
 from agents.config import ModelSettings
-from agents.generate import generate
+from agents.device import attention_for, resolve_device
+from agents.generation import Writer
+from agents.weights import AdapterWeights, FullWeights, Weights
 from sesa_env.errors import InvalidInput, ModelNotFound
 
 _FIRST, _SECOND = "ASSISTANT-TURN-MARK", "USER-TURN-MARK"
@@ -33,100 +35,90 @@ _STOP_WINDOW = 16
 
 
 class LanguageModel:
-    """A base model and its named LoRA adapters; only the adapters are ever trained.
+    """A tokenizer, and the named sets of weights that write with it.
 
     Args:
-        model: a `peft` model holding every adapter.
+        weights: of every name.
         tokenizer: the model's tokenizer, with a chat template.
         settings: batch sizes and lengths.
+        end_ids: tokens that end a turn, besides the tokenizer's own.
     """
 
-    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, settings: ModelSettings) -> None:
-        self.model = model
+    def __init__(
+        self,
+        weights: Weights,
+        tokenizer: PreTrainedTokenizerBase,
+        settings: ModelSettings,
+        *,
+        end_ids: Collection[int] = (),
+    ) -> None:
+        self.weights = weights
         self.tokenizer = tokenizer
         self.settings = settings
         self.before_reply, self.after_reply = _turn_boundary(tokenizer)
-        self.end_ids = frozenset(_end_ids(model, tokenizer))
+        own = tokenizer.eos_token_id
+        self.end_ids = frozenset(end_ids if own is None else [*end_ids, own])
 
     @classmethod
     def load(cls, source: str | Path, *, adapters: Sequence[str], settings: ModelSettings, seed: int) -> LanguageModel:
-        """Load a folder or a hub id and add fresh adapters, whose random start depends on `seed` alone.
+        """Load a folder or a hub id, with weights of each name; the random start of an adapter depends on `seed` alone.
 
         Raises:
             ModelNotFound: nothing loadable at that path or under that id.
+            SettingsError: the settings name a device that is not there.
         """
-        from peft import LoraConfig, get_peft_model
-
+        device = resolve_device(settings.device)
+        full = settings.train == "full"
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(source))
-            base = AutoModelForCausalLM.from_pretrained(str(source), dtype=getattr(torch, settings.dtype))
+            base: Any = AutoModelForCausalLM.from_pretrained(
+                str(source),
+                # Steps of training vanish in half precision: whole models stay in float32 and only compute in less.
+                dtype=torch.float32 if full else getattr(torch, settings.dtype),
+                attn_implementation=attention_for(settings, device),
+            )
         except (OSError, ValueError, SafetensorError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ModelNotFound(f"no model could be loaded from {str(source)!r}: {reason}") from error
-        lora = LoraConfig(
-            r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+        end_ids = _end_ids(base)
+        weights = (
+            _copies(base.to(device), adapters, settings)
+            if full
+            else _adapters(base, adapters, settings, seed=seed, device=device)
         )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model: Any = get_peft_model(base, lora, adapter_name=adapters[0])
-            for name in adapters[1:]:
-                model.add_adapter(name, lora)
-        return cls(model.eval(), tokenizer, settings)
+        return cls(weights, tokenizer, settings, end_ids=end_ids)
 
     def policy(self, adapter: str, *, seed: int) -> HFPolicy:
-        """Return the policy that writes through the named adapter, with its own random stream."""
+        """Return the policy that writes through the named weights, with its own random stream."""
         return HFPolicy(self, adapter, seed=seed)
 
-    def parameters(self, adapter: str) -> list[nn.Parameter]:
-        """Return the trainable tensors of the named adapter."""
-        return [tensor for name, tensor in self.model.named_parameters() if f".{adapter}." in name]
-
-    @contextmanager
-    def using(self, adapter: str) -> Iterator[None]:
-        """Send forward passes through the named adapter."""
-        self.model.set_adapter(adapter)
-        yield
-
-    @contextmanager
-    def reference(self) -> Iterator[None]:
-        """Send forward passes through the base alone: the frozen reference policy."""
-        with self.model.disable_adapter():
-            yield
+    def save(self, folder: Path, name: str) -> None:
+        """Write the weights of that name and the tokenizer as a model folder that can be loaded as a policy."""
+        self.weights.merged(name).save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of plain data; special tokens in it stay ordinary text."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return ids
 
-    def adapter_state(self, adapter: str) -> dict[str, Tensor]:
-        """Return the adapter's weights by name, for a checkpoint."""
-        from peft import get_peft_model_state_dict
-
-        state: dict[str, Tensor] = get_peft_model_state_dict(self.model, adapter_name=adapter)
-        return state
-
-    def load_adapter_state(self, adapter: str, state: dict[str, Tensor]) -> None:
-        """Put back what `adapter_state` returned.
-
-        Raises:
-            InvalidInput: the weights are of an adapter of another shape.
-        """
-        from peft import set_peft_model_state_dict
-
-        expected = {name: tensor.shape for name, tensor in self.adapter_state(adapter).items()}
-        if {name: tensor.shape for name, tensor in state.items()} != expected:
-            raise InvalidInput(f"weights of adapter {adapter!r} do not fit this model and LoRA rank")
-        set_peft_model_state_dict(self.model, state, adapter_name=adapter)
-
 
 class HFPolicy:
-    """One adapter of a `LanguageModel` behind the `Policy` protocol, with its own random stream."""
+    """One set of weights of a `LanguageModel` behind the `Policy` protocol, with its own random stream."""
 
     def __init__(self, language_model: LanguageModel, adapter: str, *, seed: int) -> None:
         self.language_model = language_model
         self.adapter = adapter
-        self.generator = torch.Generator().manual_seed(seed)
+        device = language_model.weights.model(adapter).device
+        self.generator = torch.Generator(device).manual_seed(seed)
         self.max_context = language_model.settings.max_context
+        self._writer = Writer(
+            language_model.weights.model(adapter),
+            end_ids=language_model.end_ids,
+            side_by_side=language_model.settings.rollout_batch,
+            max_context=self.max_context,
+        )
+        self._texts: dict[int, str] = {}
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids of a conversation, ready for the assistant to continue; contents are plain data."""
@@ -155,9 +147,15 @@ class HFPolicy:
         return str(self.language_model.tokenizer.decode(list(token_T), skip_special_tokens=True))
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], *, stop: Sequence[str], max_new_tokens: int, temperature: float
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        stop: Sequence[str],
+        max_new_tokens: int,
+        temperature: float,
+        keep: Sequence[str] | None = None,
     ) -> list[Completion]:
-        """Continue every prompt; prompts of like length share a batch, and the order of results is that of the prompts.
+        """Continue every prompt, reading only what is new of those that were kept; results are in the prompts' order.
 
         Raises:
             InvalidInput: a prompt leaves no room for `max_new_tokens` within `max_context`.
@@ -167,24 +165,33 @@ class HFPolicy:
             raise InvalidInput(
                 f"a prompt of {longest} tokens plus {max_new_tokens} new ones exceeds max_context={self.max_context}"
             )
-        lm = self.language_model
-        order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
-        done: dict[int, Completion] = {}
-        with lm.using(self.adapter):
-            for start in range(0, len(order), lm.settings.rollout_batch):
-                rows = order[start : start + lm.settings.rollout_batch]
-                completions = generate(
-                    lm.model,
-                    [prompts[row] for row in rows],
-                    stopped=lambda ids: any(tag in self.decode(ids[-_STOP_WINDOW:]) for tag in stop),
-                    end_ids=lm.end_ids,
-                    pad_id=lm.tokenizer.pad_token_id or 0,
-                    max_new_tokens=max_new_tokens,
-                    temperature=temperature,
-                    generator=self.generator,
-                )
-                done.update(zip(rows, completions, strict=True))
-        return [done[row] for row in range(len(prompts))]
+        with self.language_model.weights.using(self.adapter):
+            return self._writer.write(
+                prompts,
+                stopped=self._stopped_by(stop),
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                generator=self.generator,
+                names=keep,
+            )
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Free what is kept of attempts that will not go on."""
+        self._writer.forget(names)
+
+    def _stopped_by(self, stop: Sequence[str]) -> Callable[[Sequence[int]], bool]:
+        """Return the check for a stop string at the end, which decodes only after a token that can complete one."""
+        last = {tag[-1] for tag in stop} | {"\ufffd"}  # the last one: a token that is part of a character
+
+        def stopped(ids: Sequence[int]) -> bool:
+            token = ids[-1]
+            if token not in self._texts:
+                self._texts[token] = self.decode([token])
+            return not last.isdisjoint(self._texts[token]) and any(
+                tag in self.decode(ids[-_STOP_WINDOW:]) for tag in stop
+            )
+
+        return stopped
 
 
 def _render(tokenizer: PreTrainedTokenizerBase, chat: list[dict[str, str]]) -> str:
@@ -228,8 +235,30 @@ def _turn_boundary(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[
     return _control(tokenizer, before), _control(tokenizer, after)
 
 
-def _end_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return every token that ends a turn, by the tokenizer and by the model's generation settings."""
+def _end_ids(model: Any) -> list[int]:
+    """Return every token that ends a turn by the model's generation settings."""
     declared = getattr(model.generation_config, "eos_token_id", None)
     several = declared if isinstance(declared, list) else [declared]
-    return [token for token in {*several, tokenizer.eos_token_id} if token is not None]
+    return [token for token in several if token is not None]
+
+
+def _adapters(
+    base: Any, names: Sequence[str], settings: ModelSettings, *, seed: int, device: torch.device
+) -> AdapterWeights:
+    """Add the adapters before the model goes to its device, so that their start does not depend on which one it is."""
+    from peft import LoraConfig, get_peft_model
+
+    lora = LoraConfig(
+        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: Any = get_peft_model(base, lora, adapter_name=names[0])
+        for name in names[1:]:
+            model.add_adapter(name, lora)
+    return AdapterWeights(model.to(device).eval())
+
+
+def _copies(base: Any, names: Sequence[str], settings: ModelSettings) -> FullWeights:
+    models = {name: (base if name == names[0] else copy.deepcopy(base)).eval() for name in names}
+    return FullWeights(models, autocast=torch.bfloat16 if settings.dtype == "bfloat16" else None)

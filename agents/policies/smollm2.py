@@ -10,6 +10,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
+from contextlib import redirect_stderr
 from pathlib import Path
 
 from sesa_env.cache import cache_dir
@@ -56,9 +57,10 @@ def _dequantise(gguf_file: Path, folder: Path) -> None:
     try:
         where = {"pretrained_model_name_or_path": str(gguf_file.parent), "gguf_file": gguf_file.name}
         AutoTokenizer.from_pretrained(**where).save_pretrained(draft)
-        model = AutoModelForCausalLM.from_pretrained(
-            **where, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
-        )
+        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):  # its progress bar ignores every switch
+            model = AutoModelForCausalLM.from_pretrained(
+                **where, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+            )
         model.config.quantization_config = None
         model.save_pretrained(draft)
         os.replace(draft, folder)

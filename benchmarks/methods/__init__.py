@@ -11,10 +11,12 @@ from typing import Any
 
 from benchmarks.methods.base import BASE
 from benchmarks.methods.sesa import SESA
+from benchmarks.methods.sesa_v import SESA_V
+from benchmarks.methods.skillrl import SKILLRL
 from benchmarks.methods.ssp import SSP
 from sesa_env.errors import UnknownName
 
-METHODS: dict[str, dict[str, Any]] = {"base": BASE, "ssp": SSP, "sesa": SESA}
+METHODS: dict[str, dict[str, Any]] = {"base": BASE, "ssp": SSP, "sesa": SESA, "sesa_v": SESA_V, "skillrl": SKILLRL}
 
 
 def method(name: str) -> dict[str, Any]:

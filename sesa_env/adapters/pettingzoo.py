@@ -11,15 +11,17 @@ leaves when its attempt ends.  `infos[agent]["acts"]` says whether the agent's n
 the action of an agent that is not to act (a solver while the question is being posed, the challenger afterwards) is
 ignored and may be left out; the searches of a step go out in one call.
 
-An observation has what the role may see and no more: `target` and `hops` for the challenger, `question` for a solver,
-and for both `turns_left`, `reply` (what the last turn brought) and `transcript`.  (`reply` is `observation` in the
-Gymnasium faces; PettingZoo keeps that key for arrays next to an action mask.)
+An observation has what the role may see and no more: `target`, `hops` and `examples` for the challenger, `question` for
+a solver, and for both `turns_left`, `reply` (what the last turn brought), `transcript`, and what is left of tools that
+the rules give (`opens_left`, `finds_left`).  (`reply` is `observation` in the Gymnasium faces; PettingZoo keeps that
+key for arrays next to an action mask.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from gymnasium.spaces import Dict, Space
@@ -40,7 +42,11 @@ except ImportError as error:
 
 _T = TypeVar("_T")
 _SHARED = {"turns_left": "turns_left", "reply": "observation", "transcript": "transcript"}
-_SHOWN = {CHALLENGER: {"target": "target", "hops": "hops", **_SHARED}, SOLVER: {"question": "question", **_SHARED}}
+_SHARED |= {"opens_left": "opens_left", "finds_left": "finds_left"}
+_SHOWN = {
+    CHALLENGER: {"target": "target", "hops": "hops", "examples": "examples", **_SHARED},
+    SOLVER: {"question": "question", **_SHARED},
+}
 """Per role, each part of its observation and the field of `View` that it comes from."""
 
 
@@ -99,9 +105,11 @@ class _Table:
         if seat in self.game.seats:
             view = self.game.view(seat)
         else:
-            turns = self.world.settings.solver_turns
-            view = View(episode="", role=SOLVER, seat=seat, turn=0, turns_left=turns)
-        return {part: getattr(view, field) for part, field in _shown(seat).items()}
+            rules = self.world.settings
+            view = View(episode="", role=SOLVER, seat=seat, turn=0, turns_left=rules.solver_turns)
+            view = replace(view, opens_left=rules.max_opens, finds_left=rules.max_finds)
+        parts = {part: getattr(view, field) for part, field in self._shown(seat).items()}
+        return {part: "\n".join(value) if isinstance(value, tuple) else value for part, value in parts.items()}
 
     def reward(self, seat: str) -> float:
         """Return what the seat has earned in all so far."""
@@ -110,21 +118,30 @@ class _Table:
     def describe(self, seat: str) -> Info:
         """Tell what the seat did in its last turn and, at the end, how the round went; never what the answer is."""
         game = self.game
-        info: Info = {"acts": seat in game.active, "phase": game.phase, "action": "", "reason": ""}
+        info: Info = {"acts": seat in game.active, "phase": game.phase, "action": "", "reason": "", "remark": ""}
         info.update(end_reason="", usable=True)
         if seat in game.seats:
             trajectory = game.trajectory(seat)
             info.update(end_reason=trajectory.end_reason, usable=trajectory.usable)
             if trajectory.turns:
-                action = trajectory.turns[-1].action
-                info.update(action=action.kind, reason=action.reason)
+                last = trajectory.turns[-1]
+                info.update(action=last.action.kind, reason=last.action.reason, remark=last.remark)
         if game.phase == "settled":
             info.update(solve_rate=game.result.solve_rate, rejection=game.result.rejection)
         return info
 
     def _space(self, seat: str) -> Space[Any]:
-        parts = self.world.observation_space.spaces  # type: ignore[attr-defined]
-        return Dict({part: deepcopy(parts[field]) for part, field in _shown(seat).items()})
+        parts = self._parts()
+        return Dict({part: deepcopy(parts[field]) for part, field in self._shown(seat).items()})
+
+    def _parts(self) -> dict[str, Space[Any]]:
+        parts: dict[str, Space[Any]] = self.world.observation_space.spaces  # type: ignore[attr-defined]
+        return parts
+
+    def _shown(self, seat: str) -> dict[str, str]:
+        """Return the parts of what a seat observes, without those of tools that the rules do not give."""
+        role = CHALLENGER if seat == CHALLENGER_SEAT else SOLVER
+        return {part: field for part, field in _SHOWN[role].items() if field in self._parts()}
 
 
 class SearchAEC(AECEnv[str, Observation, str]):  # type: ignore[misc]
@@ -284,10 +301,6 @@ class SearchParallel(ParallelEnv[str, Observation, str]):  # type: ignore[misc]
     def close(self) -> None:
         """Free what the environment holds."""
         self._table.world.close()
-
-
-def _shown(seat: str) -> dict[str, str]:
-    return _SHOWN[CHALLENGER if seat == CHALLENGER_SEAT else SOLVER]
 
 
 pettingzoo.register("aec", "sesa/search-v0", entry_point="sesa_env.adapters.pettingzoo:env")

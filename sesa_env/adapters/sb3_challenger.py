@@ -155,7 +155,7 @@ class ChoiceActions(gymnasium.Env[Observation, np.int64]):
         self._solver = solver
         self._atlas = load_atlas(corpus)
         self._composer = Composer(self._atlas)
-        self._retriever = open_retriever(corpus, retriever=retriever, index=None)
+        self._retriever = open_retriever(corpus, retriever=retriever, pages=bool(self.settings.tools))
         self._offers: list[Entity] = []
         self._over = True
 

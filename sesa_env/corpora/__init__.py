@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sesa_env.corpora.atlas import Atlas
 
 ATLAS = "atlas"
+ATLAS_SIZE = 500
+"""How many targets, and how many questions, are drawn from an Atlas."""
 
 
 def load_passages(corpus: str) -> tuple[list[Passage], str]:

@@ -1,9 +1,10 @@
-"""Read questions from a JSON-lines file, plain or gzipped, one object a line.
+"""Read questions from a JSON-lines file, plain or gzipped, one object a line; an Atlas has questions of its own.
 
 An object has `id`, `question` and `answers` (a list, or one bare string), and may have `type`, `supporting_titles`
 and `hops`.
 
     questions = read_questions(Path("hotpotqa.jsonl.gz"), limit=200, keep=lambda row: row.get("type") == "bridge")
+    questions = load_questions("atlas:1")       # by name, once per process
 
 A row that breaks the form stops the reading: no question is skipped.
 """
@@ -11,11 +12,27 @@ A row that breaks the form stops the reading: no question is skipped.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
+from sesa_env.corpora import ATLAS_SIZE, is_atlas, load_atlas
 from sesa_env.corpora.jsonl import Row, read_id, read_rows
 from sesa_env.errors import CorpusError, InvalidInput
 from sesa_env.types import Question
+
+
+@lru_cache(maxsize=8)
+def load_questions(questions: str) -> tuple[Question, ...]:
+    """Return the questions of an Atlas ("atlas", "atlas:SEED") or of a JSON-lines file.
+
+    Raises:
+        InvalidInput: the seed of the Atlas is not a whole number.
+        CorpusError: the file cannot be read.
+    """
+    if not is_atlas(questions):
+        return tuple(read_questions(Path(questions)))
+    atlas = load_atlas(questions)
+    return tuple(atlas.questions(ATLAS_SIZE, seed=atlas.seed))
 
 
 def read_questions(

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Dict, Space
+from gymnasium.spaces import Dict, Discrete, Space
 
 from sesa_env.envs.batch import begin_rounds, take_turns
 from sesa_env.envs.opponents import Opponent, open_opponent
@@ -22,9 +22,11 @@ from sesa_env.envs.world import open_retriever
 from sesa_env.errors import InvalidInput, OutOfTurn
 from sesa_env.game import Game, GameSettings, Move
 from sesa_env.judge import ExactMatchJudge
+from sesa_env.reading import longest_reading
 from sesa_env.retrieval.base import Retriever
 from sesa_env.spaces import UnicodeText
 from sesa_env.types import Trajectory, View
+from sesa_env.validators import ValidatorChain
 
 MAX_ACTION_CHARS = 65_536
 
@@ -39,7 +41,9 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         corpus: "atlas", "atlas:SEED" or the path of a JSON-lines file.
         retriever: a name in `RETRIEVERS`.
         index: path of a ready index; None builds or finds one.
-        settings: fields of `GameSettings` to change.
+        cache: file in which search results are kept from one run to the next, for retrievers that are slow.
+        settings: fields of `GameSettings` to change.  Validators that remember do so for this environment alone, and
+            from one seeded `reset` to the next.
         render_mode: "ansi", "human" or None.
 
     Raises:
@@ -59,6 +63,7 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         corpus: str = "atlas",
         retriever: str = "bm25",
         index: str | None = None,
+        cache: str | None = None,
         settings: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -67,21 +72,23 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         self.settings = GameSettings.from_mapping(settings or {})
         self.render_mode = render_mode
         self.action_space = UnicodeText(MAX_ACTION_CHARS)
-        self.observation_space = Dict(self._spaces())
-        self._corpus, self._retriever_name, self._index = corpus, retriever, index
+        self.observation_space = Dict({**self._spaces(), **self._tool_spaces()})
+        self._corpus, self._retriever_name, self._index, self._cache = corpus, retriever, index, cache
         self._retriever: Retriever | None = None
         self._opponent_spec: str | Opponent = "scripted"
         self._opponent_options: Mapping[str, Any] | None = None
         self._opponent: Opponent | None = None
+        self._validators: ValidatorChain | None = None
         self.round_id = "round"
         self._game: Game | None = None
         self._seat = ""
         self._shown = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
-        """Begin a new round; without a seed the environment's random stream goes on.
+        """Begin a new round; without a seed the environment's random stream and the validators' memory go on.
 
         Raises:
+            SettingsError: a validator cannot be made with these settings.
             InvalidInput: an option is unknown or breaks its rule, or the opponent finds no question that passes.
             SearchUnavailable, CheckUnavailable: the search tool, or a check of the opponent's question, failed.
         """
@@ -118,12 +125,13 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         return self._game
 
     def get_state(self) -> dict[str, Any]:
-        """Return the round, whose turn it is and the random stream, as JSON data.
+        """Return the round, whose turn it is, the random stream and what the validators remember, as JSON data.
 
         The memory that an opponent may keep of earlier turns is not part of it.
 
         Raises:
             InvalidInput: the random stream was replaced by one that is not NumPy's default.
+            SettingsError: a validator remembers and cannot say what; see `ValidatorChain.get_state`.
         """
         stream = self.np_random.bit_generator.state
         if stream["bit_generator"] != "PCG64":
@@ -134,6 +142,7 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
             "random": dict(stream),
             "seed": self.np_random_seed,
             "seat": self._seat,
+            "validators": self._validators.get_state() if self._validators else None,
             "game": self._game.get_state() if self._game else None,
         }
 
@@ -144,15 +153,18 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
             InvalidInput: it is no such state, or one of an environment with another role, retriever or settings;
                 nothing was changed.
         """
-        parts = {"role", "retriever", "random", "seed", "seat", "game"}
+        parts = {"role", "retriever", "random", "seed", "seat", "validators", "game"}
         if not isinstance(state, Mapping) or set(state) != parts:
             raise InvalidInput(f"state must be what get_state returned, got {state!r:.80}")
         for name, here in (("role", self.role), ("retriever", self.search_tool().fingerprint)):
             if state[name] != here:
                 raise InvalidInput(f"state must be of an environment with {name} {here!r}, got {state[name]!r}")
+        validators = self._chain() if state["validators"] is not None else None
+        if validators is not None:
+            validators.set_state(state["validators"])
         game = None
         if state["game"] is not None:
-            game = Game(self.settings, judge=ExactMatchJudge())
+            game = Game(self.settings, judge=ExactMatchJudge(), validators=validators)
             game.set_state(state["game"])
         if state["seat"] not in (game.seats if game else ("",)):
             raise InvalidInput(f"state must be what get_state returned, got the seat {state['seat']!r}")
@@ -162,7 +174,7 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"state must hold a PCG64 random stream, got {state['random']!r:.80}") from error
         self._np_random, self._np_random_seed = stream, state["seed"]
-        self._game, self._seat = game, state["seat"]
+        self._game, self._seat, self._validators = game, state["seat"], validators
         self._shown = transcript(game) if game else ""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -182,9 +194,11 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         if unknown:
             raise InvalidInput(f"options must be among {list(self.option_names)}, got {unknown}")
         self.search_tool()
-        game = Game(self.settings, judge=ExactMatchJudge(), id=self.round_id)
+        if seed is not None:  # equal seeds give equal rounds, so what was remembered must not play a part
+            self._validators = None
+        game = Game(self.settings, judge=ExactMatchJudge(), id=self.round_id, validators=self.validators())
         self._begin(game, options or {})
-        observation = self._observe(game.view(game.active[0]))
+        observation = self._shown_to(game.view(game.active[0]))
         if observation not in self.observation_space:
             raise InvalidInput(f"what is asked must fit the observation space, got {observation!r}")
         return game
@@ -193,7 +207,7 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         """Make this the round that is played, and return what the seat to act observes, and info."""
         self._game, self._seat, self._shown = game, game.active[0], ""
         self.show()
-        return self._observe(game.view(self._seat)), self._describe(game.trajectory(self._seat))
+        return self._shown_to(game.view(self._seat)), self._describe(game.trajectory(self._seat))
 
     def move(self, action: str) -> Move:
         """Return the turn that an action would be, without taking it.
@@ -213,13 +227,14 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
     def outcome(self, seat: str) -> tuple[Observation, float, bool, bool, Info]:
         """Return what a step returns, after the turn of that seat was taken."""
         game = self.game
-        if game.active:
-            self._seat = game.active[0]
+        active = game.active
+        if active:
+            self._seat = active[0]
         self.show()
         done = game.trajectory(seat)
         truncated = self._truncates(done)
-        terminated = not game.active and not truncated
-        return self._observe(game.view(self._seat)), done.reward, terminated, truncated, self._describe(done)
+        terminated = not active and not truncated
+        return self._shown_to(game.view(self._seat)), done.reward, terminated, truncated, self._describe(done)
 
     def show(self) -> None:
         """Print what has happened since the last call, in render mode "human"."""
@@ -251,8 +266,27 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
             UnknownName, CorpusError, IndexMismatch: it cannot be opened; see `open_retriever`.
         """
         if self._retriever is None:
-            self._retriever = open_retriever(self._corpus, retriever=self._retriever_name, index=self._index)
+            self._retriever = open_retriever(
+                self._corpus,
+                retriever=self._retriever_name,
+                index=self._index,
+                cache=self._cache,
+                pages=bool(self.settings.tools),
+            )
         return self._retriever
+
+    def validators(self) -> ValidatorChain:
+        """Return the chain that checks this environment's questions, made when it is first needed.
+
+        Raises:
+            SettingsError, CorpusError: it cannot be made; see `ValidatorChain`.
+        """
+        if self._validators is None:
+            self._validators = self._chain()
+        return self._validators
+
+    def _chain(self) -> ValidatorChain:
+        return ValidatorChain(self.settings.validators, checks=self.settings.checks)
 
     @abstractmethod
     def _spaces(self) -> dict[str, Space[Any]]:
@@ -266,31 +300,45 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
     def _observe(self, view: View) -> Observation:
         """Return what the seat may see, in the form of the observation space."""
 
+    def _tool_spaces(self) -> dict[str, Space[Any]]:
+        """Return the spaces of what a seat has left of each tool; none for tools that the rules do not give."""
+        budgets = {"open": self.settings.max_opens, "find": self.settings.max_finds}
+        return {f"{tool}s_left": Discrete(budgets[tool] + 1) for tool in self.settings.tools}
+
+    def _shown_to(self, view: View) -> Observation:
+        observation = self._observe(view)
+        for tool in view.tools:
+            observation[f"{tool}s_left"] = getattr(view, f"{tool}s_left")
+        return observation
+
     def _truncates(self, trajectory: Trajectory) -> bool:
         """Tell whether the step that led here cut the round short rather than ended it."""
         return False
 
     def _describe(self, trajectory: Trajectory) -> Info:
         """Tell what the seat did in its last turn; nothing here says what the right answer is."""
-        action = trajectory.turns[-1].action if trajectory.turns else None
+        last = trajectory.turns[-1] if trajectory.turns else None
+        action = last.action if last else None
         info: Info = {
             "seat": trajectory.seat,
             "role": trajectory.role,
             "phase": self.game.phase,
             "action": action.kind if action else "",
             "reason": action.reason if action else "",
+            "remark": last.remark if last else "",
             "end_reason": trajectory.end_reason,
             "usable": trajectory.usable,
         }
-        if self.game.phase == "settled":
+        if info["phase"] == "settled":
             result = self.game.result
             info.update(rewards=result.rewards, solve_rate=result.solve_rate, rejection=result.rejection)
         return info
 
 
 def observation_chars(settings: GameSettings) -> int:
-    """Return an upper bound of what one turn can bring: the passages with their titles, or a correction."""
-    return max(500, settings.top_k * (2 * settings.passage_chars + 50))
+    """Return an upper bound of what one turn can bring: the passages with their titles, a page, or a correction."""
+    page = longest_reading(settings.limits) + 50 if settings.tools else 0
+    return max(500, settings.top_k * (2 * settings.passage_chars + 50), page)
 
 
 def transcript_chars(settings: GameSettings) -> int:

@@ -76,7 +76,7 @@ def take_turns(envs: Sequence[RoundEnv], actions: Sequence[str]) -> list[tuple[O
 
 
 def _let_opponents_play(envs: Sequence[RoundEnv], games: Sequence[Game]) -> None:
-    while True:
+    while envs and envs[0].role is not None:  # without a role the learner plays all
         seats = [(env, game, seat) for env, game in zip(envs, games, strict=True) for seat in env.opponent_seats(game)]
         if not seats:
             return

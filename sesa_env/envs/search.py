@@ -18,10 +18,10 @@ from gymnasium.spaces import Discrete, Space
 
 from sesa_env.envs.base import MAX_ACTION_CHARS, Observation, RoundEnv, observation_chars, transcript_chars
 from sesa_env.envs.opponents import Opponent
-from sesa_env.envs.world import load_targets
 from sesa_env.errors import InvalidInput
 from sesa_env.game import Game
 from sesa_env.spaces import UnicodeText
+from sesa_env.targets import CORPUS, open_targets
 from sesa_env.types import CHALLENGER, Target, View
 
 MAX_HOPS = 15
@@ -33,20 +33,25 @@ class SearchEnv(RoundEnv):
     """The seats of a round, one at a time: of both roles, or of one role against an opponent.
 
     The observation has `role` (0 challenger, 1 solver), `seat` (0 the challenger, i the solver i - 1), `turns_left`,
-    `hops` and `target` (for the challenger), `question` (for a solver), `observation` (what the seat's last turn
-    brought) and `transcript` (all its turns).  The action is the text that the policy wrote.
+    `hops`, `target` and `examples` (for the challenger; one example question a line), `question` (for a solver),
+    `observation` (what the seat's last turn brought) and `transcript` (all its turns).  The action is the text that the
+    policy wrote.
 
-    `reset(options={"target": {"answer": ..., "hops": ..., "aliases": [...]}})` sets the target; otherwise it is drawn
-    from the corpus.  The round always terminates and is never truncated: to run out of turns is part of the game.
+    `reset(options={"target": {"answer": ..., "hops": ..., "aliases": [...], "examples": [...]}})` sets the target;
+    otherwise it is drawn.  The round always terminates and is never truncated: to run out of turns is part of the game.
 
-    Info tells of the turn just taken: `seat`, `role`, `phase`, `action`, `reason`, `end_reason`, `usable`; on the last
-    step also `rewards` (by seat), `solve_rate` (None without one) and `rejection`.
+    Where the rules let pages be opened (`max_opens`, `max_finds`), `opens_left` and `finds_left` are observed as well.
+
+    Info tells of the turn just taken: `seat`, `role`, `phase`, `action`, `reason`, `remark` (what the search tool did
+    to the query or the page, such as "query_truncated"), `end_reason`, `usable`; on the last step also `rewards` (by
+    seat), `solve_rate` (None without one) and `rejection`.
 
     With `role="solver"` or `role="challenger"` only that role's seats are the learner's, all attempts of a solver
     included, and an opponent plays the others inside `reset` and `step`.  A challenger's last step then brings its
     reward; a solver is asked only questions that passed the validators.
 
     Args:
+        targets: where targets are drawn from: "corpus", or "NAME:SOURCE" with a name in `TARGETS`.
         role: "challenger", "solver", or None for both.
         opponent: a name in `OPPONENTS`, a path "module:factory", or an object with `act(views)`; "scripted" unless
             given.  An object cannot be written as JSON, so such an environment's spec cannot either, and Gymnasium
@@ -64,6 +69,7 @@ class SearchEnv(RoundEnv):
     def __init__(
         self,
         *,
+        targets: str = CORPUS,
         role: str | None = None,
         opponent: str | Opponent | None = None,
         opponent_options: Mapping[str, Any] | None = None,
@@ -74,6 +80,7 @@ class SearchEnv(RoundEnv):
         if role is None and (opponent is not None or opponent_options is not None):
             raise InvalidInput(f"opponent must be None unless a role is given, got {opponent or opponent_options!r}")
         super().__init__(**arguments)
+        self._targets = targets
         self.role = role
         self._opponent_spec = "scripted" if opponent is None else opponent
         self._opponent_options = opponent_options
@@ -93,6 +100,7 @@ class SearchEnv(RoundEnv):
             "hops": Discrete(MAX_HOPS + 1),
             "question": UnicodeText(MAX_ACTION_CHARS),
             "target": UnicodeText(MAX_ACTION_CHARS),
+            "examples": UnicodeText(MAX_ACTION_CHARS),
             "observation": UnicodeText(observation_chars(settings)),
             "transcript": UnicodeText(transcript_chars(settings)),
         }
@@ -101,7 +109,8 @@ class SearchEnv(RoundEnv):
         game.pose(_target(options["target"]) if "target" in options else self._draw())
 
     def _draw(self) -> Target:
-        targets = load_targets(self._corpus)
+        tests = self.settings.checks.test_questions
+        targets = open_targets(self._targets, corpus=self._corpus, test_questions=tests)
         return targets[int(self.np_random.integers(len(targets)))]
 
     def _observe(self, view: View) -> Observation:
@@ -112,13 +121,15 @@ class SearchEnv(RoundEnv):
             "hops": view.hops,
             "question": view.question,
             "target": view.target,
+            "examples": "\n".join(view.examples),
             "observation": view.observation,
             "transcript": view.transcript,
         }
 
 
 def _target(option: Any) -> Target:
-    known = {"answer", "hops", "aliases"}
+    known = {"answer", "hops", "aliases", "examples"}
     if not isinstance(option, Mapping) or not {"answer"} <= set(option) <= known:
-        raise InvalidInput(f"the option 'target' must be a mapping with 'answer', 'hops' and 'aliases', got {option!r}")
-    return Target(option["answer"], hops=option.get("hops", 1), aliases=tuple(option.get("aliases", ())))
+        raise InvalidInput(f"the option 'target' must be a mapping with {sorted(known)}, got {option!r}")
+    several = {name: tuple(option.get(name, ())) for name in ("aliases", "examples")}
+    return Target(option["answer"], hops=option.get("hops", 1), **several)

@@ -14,6 +14,7 @@ from sesa_env.game import CHALLENGER_SEAT, Game
 from sesa_env.types import CHALLENGER, Round, Trajectory, Turn
 
 MAX_CHARS = 160
+_VERBS = {"search": "searches", "open": "opens", "find": "looks for", "answer": "answers", "question": "poses"}
 
 
 def transcript(game: Game) -> str:
@@ -51,8 +52,12 @@ def _turn(turn: Turn) -> Iterator[str]:
     if action.kind == "invalid":
         yield _line("invalid", action.reason)
         return
-    yield _line({"search": "searches", "answer": "answers", "question": "poses"}[action.kind], _plain(action.text))
-    if turn.passages:
+    yield _line(_VERBS[action.kind], _plain(action.text))
+    if turn.passages and action.kind == "find":
+        yield _line("finds", f"{len(turn.passages)} {'passage' if len(turn.passages) == 1 else 'passages'}")
+    elif turn.passages and action.kind == "open":
+        yield _line("reads", _plain(turn.passages[0].title))
+    elif turn.passages:
         yield _line("finds", _plain(" | ".join(passage.title for passage in turn.passages)))
     elif turn.observation:
         yield _line("finds", "nothing")

@@ -1,6 +1,6 @@
 """What an environment plays with: a retriever, targets and questions, each found by name.
 
-    retriever = open_retriever("atlas", retriever="bm25", index=None)
+    retriever = open_retriever("atlas", retriever="bm25")
     targets = load_targets("atlas:3")
     questions = load_questions("questions.jsonl")
 
@@ -15,43 +15,51 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from sesa_env.corpora import is_atlas, load_atlas
-from sesa_env.corpora.questions import read_questions
+from sesa_env.corpora.questions import load_questions as load_questions
 from sesa_env.registry import RETRIEVERS
 from sesa_env.retrieval.base import Retriever
-from sesa_env.targets import ATLAS_SIZE
+from sesa_env.retrieval.cached import CachedRetriever
+from sesa_env.retrieval.guard import GuardedRetriever
+from sesa_env.retrieval.pages import PagedRetriever, PageStore
 from sesa_env.targets import load_targets as load_targets
-from sesa_env.types import Question
+
+DEADLINE_S, BUDGET_S = 120.0, 300.0
+"""Seconds for one search of all seats, and for it with its retries: so long that only what hangs is given up."""
 
 
-def open_retriever(corpus: str, *, retriever: str, index: str | None) -> Retriever:
-    """Return the retriever of that name over the corpus, from the index at that path if one is given.
+def open_retriever(
+    corpus: str, *, retriever: str, index: str | None = None, cache: str | None = None, pages: bool = False
+) -> Retriever:
+    """Return the retriever of that name over the corpus, with a deadline unless it searches memory only.
 
     It is shared: close it only when no environment of this process needs it any more.
+
+    Args:
+        corpus: the name of the corpus.
+        retriever: a name in `RETRIEVERS`.
+        index: path of a ready index.
+        cache: file in which results are kept from one run to the next; worth it where a search is slow.
+        pages: whether its pages can be read, too (`sesa_env.reading`), as rules with `max_opens` want it.
 
     Raises:
         UnknownName: no retriever of that name is registered.
         CorpusError: the corpus cannot be read.
-        IndexMismatch: the index belongs to another corpus.
+        IndexMismatch: the index belongs to another corpus, or the cache is none.
+        SearchUnavailable: the cache cannot be opened.
     """
-    return _open_retriever(corpus, retriever, index, process=os.getpid())
+    opened = _open_retriever(corpus, retriever, index, cache, process=os.getpid())
+    return PagedRetriever(opened, _load_pages(corpus)) if pages else opened
 
 
 @lru_cache(maxsize=8)
-def _open_retriever(corpus: str, retriever: str, index: str | None, *, process: int) -> Retriever:
+def _open_retriever(corpus: str, retriever: str, index: str | None, cache: str | None, *, process: int) -> Retriever:
     opened: Retriever = RETRIEVERS.make(retriever, corpus=corpus, index=index)
-    return opened
+    local = getattr(opened, "in_memory", False) and cache is None
+    if cache is not None:
+        opened = CachedRetriever(opened, Path(cache))
+    return opened if local else GuardedRetriever(opened, deadline_s=DEADLINE_S, budget_s=BUDGET_S)
 
 
-@lru_cache(maxsize=8)
-def load_questions(questions: str) -> tuple[Question, ...]:
-    """Return the questions of an Atlas ("atlas", "atlas:SEED") or of a JSON-lines file.
-
-    Raises:
-        InvalidInput: the seed of the Atlas is not a whole number.
-        CorpusError: the file cannot be read.
-    """
-    if not is_atlas(questions):
-        return tuple(read_questions(Path(questions)))
-    atlas = load_atlas(questions)
-    return tuple(atlas.questions(ATLAS_SIZE, seed=atlas.seed))
+@lru_cache(maxsize=2)
+def _load_pages(corpus: str) -> PageStore:
+    return PageStore(corpus)

@@ -17,6 +17,8 @@ class Retriever(Protocol):
     """Answers search queries over one corpus.
 
     `fingerprint` names corpus, analyser and settings: equal fingerprints give equal results for equal queries.
+
+    A class attribute `in_memory = True` says that a search can neither hang nor be out of reach: it needs no deadline.
     """
 
     @property
@@ -38,6 +40,23 @@ class Retriever(Protocol):
     def close(self) -> None:
         """Free what the back end holds; closing twice is harmless."""
         ...
+
+
+@runtime_checkable
+class Remarking(Protocol):
+    """A retriever that says what it does to a query: what would otherwise change results in silence."""
+
+    def remarks(self, queries: Sequence[str]) -> list[str]:
+        """Return for each query "query_truncated" if only a part of it is searched, "no_terms" if none is, else ""."""
+        ...
+
+
+def remarks_on(retriever: Retriever, queries: Sequence[str]) -> list[str]:
+    """Return what the retriever remarks on each query; nothing if it makes no remarks."""
+    if not hasattr(retriever, "remarks"):  # an `isinstance` of `Remarking` would take a tenth of a step
+        return [""] * len(queries)
+    remarks: list[str] = retriever.remarks(queries)
+    return remarks
 
 
 def check_request(queries: Sequence[str], k: int) -> None:

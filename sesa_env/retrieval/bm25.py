@@ -23,7 +23,7 @@ import numpy as np
 from sesa_env.corpora.jsonl import read_passages, row_from_passage
 from sesa_env.errors import CorpusError, IndexMismatch, MissingDependency
 from sesa_env.retrieval.base import check_request, retriever_fingerprint
-from sesa_env.retrieval.terms import MAX_TERMS, capped, terms
+from sesa_env.retrieval.terms import MAX_TERMS, capped, remark_on, terms
 from sesa_env.types import Passage
 
 K1, B = 0.9, 0.4
@@ -37,6 +37,8 @@ SETTINGS: dict[str, Any] = {
 }
 _PASSAGES = "passages.jsonl"
 _PROGRESS_EVERY = 2000
+_GROUP = 64
+"""Scores that share one maximum when the best are looked for."""
 
 
 class Bm25Retriever:
@@ -47,6 +49,8 @@ class Bm25Retriever:
         passages: the passages, in the order they were indexed.
         corpus_fingerprint: what names the corpus.
     """
+
+    in_memory = True
 
     def __init__(self, model: Any, passages: Sequence[Passage], *, corpus_fingerprint: str) -> None:
         self.fingerprint = retriever_fingerprint(corpus_fingerprint, SETTINGS)
@@ -86,6 +90,10 @@ class Bm25Retriever:
         check_request(queries, k)
         found = {query: self._search(query, int(k)) for query in dict.fromkeys(queries)}
         return [list(found[query]) for query in queries]
+
+    def remarks(self, queries: Sequence[str]) -> list[str]:
+        """Say which queries are searched in part, or have no searchable term."""
+        return [remark_on(_searchable(query)) for query in queries]
 
     def close(self) -> None:
         """Do nothing: the memory goes with the object."""
@@ -166,11 +174,21 @@ def _counted(passages: Sequence[Passage], progress: Callable[[int], None] | None
 
 def _best(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the places of the `k` best scores above zero, best first, equal ones in order of place."""
-    places = np.flatnonzero(scores > 0)
+    bound = _bound(scores, k)
+    places = np.flatnonzero(scores >= bound if bound > 0 else scores > 0)
     if len(places) > k:
         least = np.partition(scores[places], -k)[-k]
         places = places[scores[places] >= least]
     return places[np.argsort(-scores[places], kind="stable")][:k]
+
+
+def _bound(scores: np.ndarray, k: int) -> float:
+    """Return a number that at least `k` scores reach: the k-th best of the maxima of groups, which is quick to find."""
+    groups = len(scores) // _GROUP
+    if groups < k:
+        return 0.0
+    maxima = scores[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
+    return float(np.partition(maxima, -k)[-k])
 
 
 def _searchable(text: str) -> list[str]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sesa_env.errors import IndexMismatch, SearchUnavailable
-from sesa_env.retrieval.base import Retriever, check_request
+from sesa_env.retrieval.base import Retriever, check_request, remarks_on
 from sesa_env.types import Passage
 
 SCHEMA = 1
@@ -98,6 +98,10 @@ class CachedRetriever:
             self._misses += misses
             self._hits += len(queries) - misses
         return [list(found[query]) for query in queries]
+
+    def remarks(self, queries: Sequence[str]) -> list[str]:
+        """Return what the retriever remarks."""
+        return remarks_on(self._retriever, queries)
 
     def close(self) -> None:
         """Close the file and the retriever; a later search opens both again."""

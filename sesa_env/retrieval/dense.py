@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from sesa_env.corpora.jsonl import contents_of, read_passages, row_from_passage
-from sesa_env.encoders import Profile, TextEncoder, Vectors, make_encoder
+from sesa_env.encoders import Profile, TextEncoder, Truncating, Vectors, make_encoder
 from sesa_env.errors import (
     BackendUnavailable,
     CorpusError,
@@ -147,6 +147,8 @@ class DenseRetriever:
         IndexMismatch: the index is of another dimension than the encoder, or of another length than the passages.
     """
 
+    in_memory = True
+
     def __init__(
         self, index: FlatIndex, passages: Sequence[Passage], encoder: TextEncoder, *, corpus_fingerprint: str
     ) -> None:
@@ -203,8 +205,18 @@ class DenseRetriever:
         found = dict(zip(asked, near, strict=True))
         return [[self._hit(neighbour) for neighbour in found.get(text, [])] for text in texts]
 
+    def remarks(self, queries: Sequence[str]) -> list[str]:
+        """Say which queries are longer than the encoder reads, if it tells, or have no word."""
+        return [self._remark(normalise(query)) for query in queries]
+
     def close(self) -> None:
         """Do nothing: the memory goes with the object."""
+
+    def _remark(self, query: str) -> str:
+        if not terms(query):
+            return "no_terms"
+        cut = isinstance(self._encoder, Truncating) and self._encoder.truncates_query(query)
+        return "query_truncated" if cut else ""
 
     def _vectors(self, queries: list[str]) -> Vectors:
         """Return the (Q, D) vectors of queries, each encoded once.

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sesa_env.errors import IndexMismatch, InvalidInput
 from sesa_env.registry import RETRIEVERS
-from sesa_env.retrieval.base import Retriever, check_request, retriever_fingerprint
+from sesa_env.retrieval.base import Retriever, check_request, remarks_on, retriever_fingerprint
 from sesa_env.types import Passage
 
 CONSTANT = 60
@@ -67,6 +67,16 @@ class FusedRetriever:
         found = [part.search(queries, max(self._depth, int(k))) for part in self._parts]
         return [_merged(ranked)[: int(k)] for ranked in zip(*found, strict=True)]
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether all parts are."""
+        return all(getattr(part, "in_memory", False) for part in self._parts)
+
+    def remarks(self, queries: Sequence[str]) -> list[str]:
+        """Say which queries a part searches only in part, or no part has a term of."""
+        of_parts = zip(*(remarks_on(part, queries) for part in self._parts), strict=True)
+        return [_joint(remarks) for remarks in of_parts]
+
     def close(self) -> None:
         """Close every part."""
         for part in self._parts:
@@ -109,6 +119,12 @@ def _merged(ranked: Sequence[Sequence[Passage]]) -> list[Passage]:
     }  # exact, so the order of the sum cannot break ties
     best = sorted(passage_of.values(), key=lambda passage: -score_of[passage.id])
     return [Passage(id=p.id, title=p.title, text=p.text, score=score_of[p.id]) for p in best]
+
+
+def _joint(remarks: Sequence[str]) -> str:
+    if "query_truncated" in remarks:
+        return "query_truncated"
+    return "no_terms" if all(remark == "no_terms" for remark in remarks) else ""
 
 
 def _require_same(first: Passage, second: Passage) -> None:

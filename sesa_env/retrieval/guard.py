@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from sesa_env.errors import InvalidInput, SearchTimeout, SearchUnavailable
-from sesa_env.retrieval.base import Retriever, check_request
+from sesa_env.retrieval.base import Retriever, check_request, remarks_on
 from sesa_env.types import Passage
 
 _Found = list[list[Passage]]
@@ -96,6 +96,10 @@ class GuardedRetriever:
             raise failure
         kind = SearchTimeout if isinstance(failure, TimeoutError) else SearchUnavailable
         raise kind(f"the search of {len(queries)} queries failed: {failure!r}") from failure
+
+    def remarks(self, queries: Sequence[str]) -> list[str]:
+        """Return what the retriever remarks."""
+        return remarks_on(self._retriever, queries)
 
     def close(self) -> None:
         """Close the retriever."""

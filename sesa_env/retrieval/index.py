@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 from uuid import uuid4
 
 import sesa_env.corpora as corpora
@@ -33,6 +33,7 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 Backend = Literal["lucene", "bm25", "dense"]
 Progress = Callable[[int], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,42 @@ def build_index(
     """
     _refuse_used(out)
     return _build(read_passages(corpus), corpus_fingerprint(corpus), out, backend, _part(backend, encoder), progress)
+
+
+def build_indexes(
+    corpus: Path,
+    out: Path,
+    *,
+    backends: Sequence[Backend],
+    encoder: TextEncoder | str | None = None,
+    progress: Progress | None = None,
+) -> list[Manifest]:
+    """Index a file for each back end, in folders of their names in `out`, as a fusion of them wants it; all or none.
+
+    Args:
+        corpus: as `build_index`.
+        out: as `build_index`.
+        backends: different back ends.
+        encoder: for the dense index among them.
+        progress: as `build_index`, from 0 on for each back end.
+
+    Raises:
+        InvalidInput: a back end is named twice, or see `build_index`, whose other errors are raised, too.
+    """
+    if len(set(backends)) < len(backends):
+        raise InvalidInput(f"backends must be different ones, got {', '.join(backends)}")
+    if encoder is not None and "dense" not in backends:
+        raise InvalidInput(f"an encoder is for dense indexes, and there is none among {', '.join(backends)}")
+    parts = [_part(backend, encoder if backend == "dense" else None) for backend in backends]
+    fingerprint = corpus_fingerprint(corpus)
+
+    def fill(draft: Path) -> list[Manifest]:
+        return [
+            _build(read_passages(corpus), fingerprint, draft / backend, backend, part, progress)
+            for backend, part in zip(backends, parts, strict=True)
+        ]
+
+    return _whole(out, fill)
 
 
 def open_index(
@@ -208,20 +245,29 @@ def _build(
     part: _Backend,
     progress: Progress | None,
 ) -> Manifest:
+    def fill(draft: Path) -> Manifest:
+        count = part.write_index(passages, draft / backend, progress)
+        manifest = Manifest(SCHEMA, backend, part.libraries(), part.SETTINGS, fingerprint, count)
+        (draft / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
+        return manifest
+
+    return _whole(out, fill)
+
+
+def _whole(out: Path, fill: Callable[[Path], T]) -> T:
+    """Fill a draft beside `out` and move it there in one step; what fails leaves nothing."""
     _refuse_used(out)
     draft = out.absolute().parent / f".{out.name}.{uuid4().hex[:8]}"
     draft.mkdir(parents=True)
     try:
-        count = part.write_index(passages, draft / backend, progress)
-        manifest = Manifest(SCHEMA, backend, part.libraries(), part.SETTINGS, fingerprint, count)
-        (draft / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
+        filled = fill(draft)
         _refuse_used(out)
         if out.exists():
             out.rmdir()
         draft.rename(out)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return manifest
+    return filled
 
 
 def _refuse_used(out: Path) -> None:

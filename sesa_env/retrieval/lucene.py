@@ -24,7 +24,7 @@ from sesa_env.corpora.jsonl import contents_of, passage_from_row, row_from_passa
 from sesa_env.errors import BackendUnavailable, CorpusError, IndexMismatch, SearchUnavailable, SesaError
 from sesa_env.retrieval import jvm
 from sesa_env.retrieval.base import check_request, retriever_fingerprint
-from sesa_env.retrieval.terms import MAX_TERMS, capped, normalise, terms
+from sesa_env.retrieval.terms import MAX_TERMS, capped, normalise, remark_on, terms
 from sesa_env.types import Passage
 
 K1, B = 0.9, 0.4
@@ -90,6 +90,10 @@ class PyseriniRetriever:
         for chunk in _chunks(dict.fromkeys(wanted), _QUERIES_AT_ONCE):
             found.update(zip(chunk, jvm.run(self._search, chunk, int(k)), strict=True))
         return [list(found[query]) for query in wanted]
+
+    def remarks(self, queries: Sequence[str]) -> list[str]:
+        """Say which queries are searched in part, or have no term; one of stop words alone goes unremarked."""
+        return [remark_on(terms(query)) for query in queries]
 
     def close(self) -> None:
         """Let go of the index; a later search opens it again."""

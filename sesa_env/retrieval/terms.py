@@ -45,6 +45,13 @@ def capped(query_terms: Sequence[str]) -> list[str]:
     return [term[:_MAX_TERM_CHARS] for term in list(dict.fromkeys(query_terms))[:MAX_TERMS]]
 
 
+def remark_on(query_terms: Sequence[str]) -> str:
+    """Return what there is to say of a query of these terms, as `sesa_env.retrieval.base.Remarking` has it."""
+    if not query_terms:
+        return "no_terms"
+    return "query_truncated" if len(query_terms) > MAX_TERMS else ""
+
+
 def _split_unspaced(word: str) -> list[str]:
     found: list[str] = []
     for piece in filter(None, _UNSPACED.split(word)):

@@ -31,10 +31,20 @@ def test_nothing_given_is_the_defaults():
         ("seed=-1", "seed must be at least 0, got -1"),
         ("rounds=1", "rounds must be at least 2"),
         ("steps=[1", "must be YAML"),
-        ("solver.lr=.inf", "lr must be positive and finite"),
+        ("solver.lr=.inf", "lr must be finite and not negative"),
         ("challenger.baseline=group", "challenger.baseline must be"),
-        ("solver.lr=0", "lr must be positive"),
+        ("solver.lr=-1", "lr must be finite and not negative"),
+        ("solver.baseline=none", "scale must be 'none' with baseline 'none'"),
+        ("model.train=half", "train must be one of"),
+        ("model.attention=flash", "attention must be one of"),
+        ("guard.max_fall=2", "guard.max_fall must lie in"),
+        ("guard.patience=-1", "guard.patience must be finite and not negative"),
+        ("resample=-1", "resample must be at least 0"),
         ("model.dtype=int8", "dtype must be"),
+        ("game.checks.noisy=1", "unknown setting 'game.checks.noisy'; known: similarity"),
+        ("game.checks.noise=-1", "checks.noise must be at least 0"),
+        ("replay.capacity=-1", "replay.capacity must be a whole number"),
+        ("game.challenger_turns=1", "challenger_turns must be at least 2"),
         ("model.solver_temperature=0.7", "solver.temperature must equal"),
     ],
 )
@@ -54,7 +64,8 @@ def test_an_unregistered_name_is_refused():
 
 
 def test_settings_come_back_from_their_file(tmp_path):
-    settings = resolve({"memory": {"kind": "none"}}, ["game.invalid_reward=0.0", "seed=7"])
+    changes = ["game.invalid_reward=0.0", "seed=7", "game.checks.test_questions=[a.jsonl]", "replay.capacity=0"]
+    settings = resolve({"memory": {"kind": "none"}}, changes)
     save_settings(settings, tmp_path / "settings.yaml")
     assert load_settings(tmp_path / "settings.yaml") == settings
 

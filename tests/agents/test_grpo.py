@@ -9,6 +9,7 @@ from agents.grpo import (
     aggregate,
     entropy,
     group_advantages,
+    importance_weights,
     k3_kl,
     masked_difference,
     masked_mean,
@@ -89,6 +90,14 @@ def test_the_batch_baseline_ignores_groups():
     assert advantages([0.3], baseline="batch").advantage_N.tolist() == [0.0]
 
 
+def test_without_a_baseline_the_advantage_is_the_reward():
+    result = advantages([0.5, 0.0, -1.0, 0.5], ["a", "a", "b", "b"], baseline="none", scale="none")
+    assert result.advantage_N.tolist() == [0.5, 0.0, -1.0, 0.5]
+    assert result.flat_N.tolist() == [False, True, False, False]
+    assert result.zero_variance_share == 0.25
+    assert advantages([0.3], baseline="none", scale="none").advantage_N.tolist() == [pytest.approx(0.3)]
+
+
 def test_roles_and_questions_never_share_a_baseline():  # traps E14, F5
     solver = advantages([1.0, 1.0, 0.0, 0.0], ["q1", "q1", "q2", "q2"])
     challenger = advantages([-0.2, -0.2], ["t1", "t2"], baseline="batch")
@@ -127,7 +136,8 @@ def test_a_group_of_one_is_refused_by_name():  # trap D19
         ([], [], {}, "at least one"),
         ([1.0, 0.0], ["a"], {}, "each of the 1 entries"),
         ([1.0, 0.0], ["a", "a"], {"scale": "std"}, "scale must be one of .*'std'"),
-        ([1.0, 0.0], ["a", "a"], {"baseline": "none"}, "baseline must be one of .*'none'"),
+        ([1.0, 0.0], ["a", "a"], {"baseline": "mean"}, "baseline must be one of .*'mean'"),
+        ([1.0, 0.0], ["a", "a"], {"baseline": "none"}, "scale must be 'none' with baseline 'none', got 'group'"),
     ],
 )
 def test_bad_arguments_are_named(rewards, groups, options, message):
@@ -206,6 +216,55 @@ def test_loss_and_gradient_are_those_of_trl(aggregation, kl_coef, loss, first_gr
     assert logp_NT.grad[0, 0].item() == pytest.approx(first_gradient, abs=1e-7)
     assert logp_NT.grad.norm().item() == pytest.approx(gradient_norm, abs=1e-7)
     assert policy.clip_fraction == pytest.approx(2 / 12)  # TRL's clip_ratio/region_mean
+
+
+def sampled(old_NT):
+    """Log-probabilities of a sampler that disagrees with the learner's old ones."""
+    return old_NT - 0.9 * torch.sin(2.3 * torch.arange(18, dtype=torch.float32).reshape(3, 6))
+
+
+# The same of TRL for other clip bounds, and with its `importance_sampling_ratio`, exp(old - sampled) cut off at a cap.
+# Bounds (1, inf) never clip.  Columns: aggregation, KL weight, bounds, cap, loss, norm of the gradient, clipped share.
+MORE_OF_TRL = [
+    ("sequence", 0.0, (1.0, math.inf), None, -0.20879501104354858, 0.18238472938537598, 0.0),
+    ("sequence", 0.0, (0.2, 0.28), 2.0, -0.22488267719745636, 0.24206702411174774, 2 / 12),
+    ("sequence", 0.04, (0.1, 0.5), 1.2, -0.18837736546993256, 0.1712057888507843, 3 / 12),
+    ("token", 0.0, (1.0, math.inf), None, -0.08893901109695435, 0.19462302327156067, 0.0),
+    ("token", 0.0, (0.2, 0.28), 2.0, -0.06078717112541199, 0.2634345591068268, 2 / 12),
+    ("token", 0.04, (0.1, 0.5), 1.2, -0.06304236501455307, 0.1800447702407837, 3 / 12),
+    ("constant", 0.0, (1.0, math.inf), None, -0.04446950554847717, 0.09731151163578033, 0.0),
+    ("constant", 0.0, (0.2, 0.28), 2.0, -0.030393585562705994, 0.1317172795534134, 2 / 12),
+    ("constant", 0.04, (0.1, 0.5), 1.2, -0.031521182507276535, 0.09002238512039185, 3 / 12),
+]
+
+
+@pytest.mark.parametrize(("aggregation", "kl_coef", "bounds", "cap", "loss", "gradient_norm", "clipped"), MORE_OF_TRL)
+def test_clip_bounds_and_importance_weights_are_those_of_trl(
+    aggregation, kl_coef, bounds, cap, loss, gradient_norm, clipped
+):
+    logp_NT, old_NT, reference_NT, advantage_N, mask_NT = case()
+    share = {
+        "aggregation": aggregation,
+        "divisor": update_divisor(aggregation, sequences=3, tokens=12, constant_length=8),
+    }
+    weight_NT = importance_weights(masked_difference(old_NT, sampled(old_NT), mask_NT), cap=cap) if cap else None
+    low, high = bounds
+    policy = policy_loss(
+        logp_NT, old_NT, advantage_N, mask_NT, clip_low=low, clip_high=high, weight_NT=weight_NT, **share
+    )
+    kl_NT = k3_kl(masked_difference(reference_NT, logp_NT, mask_NT))
+    ours = policy.loss + kl_coef * aggregate(kl_NT, mask_NT, **share)
+    ours.backward()
+    assert ours.item() == pytest.approx(loss, abs=1e-6)
+    assert logp_NT.grad.norm().item() == pytest.approx(gradient_norm, abs=1e-6)
+    assert policy.clip_fraction == pytest.approx(clipped)
+
+
+def test_importance_weights_are_cut_at_the_cap_and_carry_no_gradient():  # trap D11
+    drift = torch.tensor([0.0, 0.0, 3.0, -1.0, 1e30], requires_grad=True)
+    weight = importance_weights(drift, cap=2.0)
+    assert weight.tolist() == pytest.approx([1.0, 1.0, 2.0, math.exp(-1.0), 2.0])
+    assert not weight.requires_grad
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from agents.policies import source_of
 from agents.policies.hf import LanguageModel
 from sesa_env.errors import InvalidInput, ModelNotFound, UnknownName
 
+ROLES = ("solver", "challenger")
 SETTINGS = ModelSettings(dtype="float32", lora_rank=4, max_context=512, max_new_tokens=8)
 
 
@@ -76,7 +77,7 @@ def test_a_model_without_a_chat_template_is_refused(tmp_path, make_chat_model):
 def test_adapters_start_alike_for_a_seed_and_leave_the_global_random_state_alone(chat_model_folder):
     state = torch.random.get_rng_state()
     first, second, other = (
-        LanguageModel.load(chat_model_folder, adapters=["solver"], settings=SETTINGS, seed=seed).adapter_state("solver")
+        LanguageModel.load(chat_model_folder, adapters=["solver"], settings=SETTINGS, seed=seed).weights.state("solver")
         for seed in (1, 1, 2)
     )
     assert torch.equal(state, torch.random.get_rng_state())
@@ -88,13 +89,45 @@ def test_an_adapter_changes_its_own_policy_and_no_other(model):
     prompt = [model.encode("hello there")]
     write = {"stop": (), "max_new_tokens": 6, "temperature": 0.0}
     before = {name: model.policy(name, seed=0).generate(prompt, **write) for name in ("solver", "challenger")}
-    saved = {name: tensor.clone() for name, tensor in model.adapter_state("solver").items()}
-    model.load_adapter_state("solver", {name: torch.randn_like(tensor) for name, tensor in saved.items()})
+    saved = {name: tensor.clone() for name, tensor in model.weights.state("solver").items()}
+    model.weights.load("solver", {name: torch.randn_like(tensor) for name, tensor in saved.items()})
     after = {name: model.policy(name, seed=0).generate(prompt, **write) for name in ("solver", "challenger")}
-    model.load_adapter_state("solver", saved)
+    model.weights.load("solver", saved)
     assert after["challenger"] == before["challenger"]
     assert after["solver"] != before["solver"]
     assert model.policy("solver", seed=0).generate(prompt, **write) == before["solver"]
+
+
+def test_two_adapters_on_one_base_take_turns_and_each_keeps_its_own(model):
+    saved = {name: {key: one.clone() for key, one in model.weights.state(name).items()} for name in ROLES}
+    for name in ROLES:
+        model.weights.load(name, {key: torch.randn_like(one) * 0.3 for key, one in saved[name].items()})
+    try:
+        policies = {name: model.policy(name, seed=1) for name in ROLES}
+        texts = {name: [model.encode("who wrote The Salt Road? " * 2 + end) for end in ("x", "why")] for name in ROLES}
+        for _ in range(3):
+            for name, policy in policies.items():
+                completions = policy.generate(
+                    texts[name], stop=("</search>",), max_new_tokens=6, temperature=0.7, keep=["same", "names"]
+                )
+                for row, completion in enumerate(completions):
+                    token_1T = torch.tensor([[*texts[name][row], *completion.token_T]])
+                    with model.weights.using(name) as module, torch.no_grad():
+                        logp_TV = (module(token_1T).logits[0] / 0.7).log_softmax(dim=-1)
+                    written_T = torch.tensor(completion.token_T)
+                    expected = logp_TV[-len(written_T) - 1 : -1].gather(-1, written_T[:, None]).squeeze(-1)
+                    assert completion.logp_T == pytest.approx(expected.tolist(), abs=1e-4)
+                    texts[name][row] = [*token_1T[0].tolist(), *policy.encode_reply("no", ended=False)]
+    finally:
+        for name in ROLES:
+            model.weights.load(name, saved[name])
+
+
+@pytest.mark.parametrize("tag", ["</search>", "zz", "é", "日"])
+def test_a_stop_string_is_noticed_at_the_token_that_completes_it(policy, model, tag):
+    stopped = policy._stopped_by([tag])
+    ids = model.encode(f"a < b > {tag}")
+    assert [stopped(ids[: end + 1]) for end in range(len(ids))] == [False] * (len(ids) - 1) + [True]
 
 
 def test_weights_of_another_rank_are_refused(model, chat_model_folder):
@@ -102,7 +135,7 @@ def test_weights_of_another_rank_are_refused(model, chat_model_folder):
         chat_model_folder, adapters=["solver"], settings=ModelSettings(dtype="float32", lora_rank=8), seed=0
     )
     with pytest.raises(InvalidInput, match="do not fit"):
-        model.load_adapter_state("solver", wider.adapter_state("solver"))
+        model.weights.load("solver", wider.weights.state("solver"))
 
 
 def test_a_prompt_with_no_room_is_refused_and_not_cut(policy):
@@ -123,7 +156,7 @@ def test_results_keep_the_order_of_the_prompts_across_batches(chat_model_folder)
 @pytest.mark.parametrize(
     ("name", "error", "says"),
     [
-        ("smollm3", UnknownName, "known: smollm2"),
+        ("smollm3", UnknownName, "known: .*smollm2"),
         ("./nowhere", ModelNotFound, "no model at './nowhere'"),
         ("/nowhere/at/all", ModelNotFound, "config.json"),
     ],

@@ -424,6 +424,109 @@ def test_old_logps_of_both_roles_are_those_of_the_sampler():  # trap E13
     assert [sample.trajectory.logp_T for sample in samples] == at_sampling
 
 
+def test_the_gap_can_be_measured_before_another_learner_moves_the_weights():  # trap D11
+    model = tiny_model()
+    strict = dataclasses.replace(PLAIN, max_logp_gap=1e-3)
+    challenger, solver = learner_of(model, dataclasses.replace(PLAIN, lr=0.05)), learner_of(model, strict)
+    samples = mixed_samples(solver)
+    gap = solver.gap(samples)
+    assert gap.largest < 1e-4
+    assert gap.tokens == 14
+    challenger.update(samples)
+    moved = weights(model)
+    with pytest.raises(PolicyMismatch):
+        solver.update(samples)  # it measures what the challenger's update did
+    assert same(moved, weights(model))
+    stats = solver.update(samples, gap=gap)
+    assert stats.updated
+    assert stats.logp_gap_max == gap.largest
+    flat = mixed_samples(solver, rewards=(1.0, 1.0, 0.0, 0.0))
+    assert solver.gap(flat) is None
+
+
+# --- which algorithm: settings only ---
+
+
+def test_reinforce_moves_along_reward_times_logp():
+    model, samples = tiny_model(), None
+    settings = dataclasses.replace(PLAIN, baseline="none", scale="none", clip_low=1.0, clip_high=None)
+    learner = learner_of(model, settings)
+    samples = mixed_samples(learner, rewards=(1.0, -0.5, 0.0, 1.0))
+    expected_model = copy.deepcopy(model)
+    loss = torch.zeros(())
+    for sample in samples:
+        ids = torch.tensor([sample.trajectory.token_T])
+        logp_TV = expected_model(input_ids=ids).logits[0].log_softmax(-1)
+        for position, written in enumerate(sample.trajectory.written_T):
+            if written:
+                loss = loss - sample.reward * logp_TV[position - 1, ids[0, position]] / 14
+    loss.backward()
+    stats, ours = gradients(learner, samples)
+    expected = torch.cat([p.grad.flatten() for p in expected_model.parameters()])
+    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-4)
+    assert stats.zero_variance_share == 0.25  # one reward of four is zero
+
+
+def test_a_step_of_imitation_is_one_of_supervised_learning():
+    model = tiny_model()
+    learner = learner_of(model, dataclasses.replace(PLAIN, lr=1e-2))
+    attempts = [sample.trajectory for sample in mixed_samples(learner)]
+    unscored = [  # a teacher's tokens have no log-probabilities; whatever is recorded plays no part
+        dataclasses.replace(one, logp_T=tuple(-9.0 * written for written in one.written_T)) for one in attempts
+    ]
+    expected_model = copy.deepcopy(model)
+    loss = torch.zeros(())
+    for one in attempts:
+        ids = torch.tensor([one.token_T])
+        logits_TV = expected_model(input_ids=ids).logits[0, :-1]
+        labels_T = torch.where(torch.tensor(one.written_T), ids[0], -100)[1:]
+        loss = loss + torch.nn.functional.cross_entropy(logits_TV, labels_T, reduction="sum") / 14
+    loss.backward()
+    seen = []
+    learner.optimizer.register_step_pre_hook(
+        lambda *_: seen.append(torch.cat([p.grad.flatten() for p in learner._parameters]))
+    )
+    learner.settings = dataclasses.replace(learner.settings, max_grad_norm=1e9)
+    stats = learner.imitate(unscored)
+    torch.testing.assert_close(
+        seen[0], torch.cat([p.grad.flatten() for p in expected_model.parameters()]), atol=1e-6, rtol=1e-4
+    )
+    assert stats.nll == pytest.approx(loss.item(), abs=1e-5)
+    assert stats.logp_gap_max is None
+    for _ in range(30):
+        last = learner.imitate(unscored)
+    assert last.nll < 0.2 * stats.nll
+    with pytest.raises(InvalidInput, match="at least one to imitate"):
+        learner.imitate([])
+
+
+def test_capped_importance_weights_undo_a_known_drift_of_the_sampler():  # trap D11
+    """Tokens whose recorded log-probability is log 1.5 too low count 1.5 times, those log 9 too low only twice."""
+    model = tiny_model()
+    learner = learner_of(model, dataclasses.replace(PLAIN, importance_cap=2.0, scale="none"))
+    attempts = as_sampled(learner, [trajectory(("P", [1, 2]), ("A", [3])), trajectory(("P", [1, 2]), ("A", [4]))])
+    drift = (math.log(1.5), math.log(9.0))
+    stale = [
+        dataclasses.replace(one, logp_T=(0.0, 0.0, one.logp_T[-1] - by))
+        for one, by in zip(attempts, drift, strict=True)
+    ]
+    expected_model = copy.deepcopy(model)
+    logp_V = expected_model(input_ids=torch.tensor([[1, 2]])).logits[0, -1].log_softmax(-1)
+    (-(1.5 * 0.5 * logp_V[3] - 2.0 * 0.5 * logp_V[4]) / 2).backward()
+    stats, ours = gradients(learner, [Sample(one, reward, "q") for one, reward in zip(stale, (1.0, 0.0), strict=True)])
+    expected = torch.cat([p.grad.flatten() for p in expected_model.parameters()])
+    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-4)
+    assert stats.importance_mean == pytest.approx(1.75, abs=1e-4)
+    assert stats.ratio_mean == pytest.approx(1.0, abs=1e-5)  # of the learner against itself, before it moved
+
+
+def test_the_step_size_follows_its_schedule():
+    settings = dataclasses.replace(PLAIN, lr=0.1, schedule="linear", warmup_updates=2, total_updates=4)
+    learner = learner_of(tiny_model(), settings)
+    taken = [learner.update(mixed_samples(learner)).lr for _ in range(5)]
+    assert taken == pytest.approx([0.05, 0.1, 0.1, 0.05, 0.05])
+
+
 # --- adapters ---
 
 
@@ -507,16 +610,20 @@ def test_defaults_are_those_of_reinforcement_learning():  # traps D14, D15
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lr": 0.0}, "lr must be positive and finite, got 0.0"),
-        ({"lr": math.nan}, "lr must be positive and finite, got nan"),
-        ({"clip_low": 1.0}, "clip_low must be below 1"),
+        ({"lr": -1.0}, "lr must be finite and not negative, got -1.0"),
+        ({"lr": math.nan}, "lr must be finite and not negative, got nan"),
+        ({"clip_low": 1.1}, r"clip_low must lie in \(0, 1\]"),
         ({"clip_high": -0.1}, "clip_high must be positive"),
         ({"kl_coef": -0.1}, "kl_coef must be finite and not negative"),
         ({"temperature": 0.0}, "temperature must be at least 0.01, got 0.0"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"aggregation": "mean"}, "aggregation must be one of .*got 'mean'"),
         ({"scale": "std"}, "scale must be one of"),
-        ({"baseline": "none"}, "baseline must be one of"),
+        ({"baseline": "mean"}, "baseline must be one of"),
+        ({"baseline": "none"}, "scale must be 'none' with baseline 'none', got 'group'"),
+        ({"schedule": "step"}, "schedule must be one of"),
+        ({"warmup_updates": -1}, "warmup_updates must be at least 0"),
+        ({"importance_cap": 0.0}, "importance_cap must be positive or None"),
         ({"max_logp_gap": 0.0}, "max_logp_gap must be positive or None"),
         ({"aggregation": "constant"}, "constant_length must be at least 1"),
     ],
@@ -532,6 +639,8 @@ def test_a_kl_term_needs_a_reference_and_parameters_need_room_for_small_steps():
         learner_of(model, LearnerSettings())
     with pytest.raises(InvalidInput, match=r"float32 to be trained, got torch\.bfloat16"):
         learner_of(tiny_model().bfloat16())
+    with pytest.raises(SettingsError, match="lr must be positive to learn"):
+        learner_of(model, dataclasses.replace(PLAIN, lr=0.0))
     with pytest.raises(InvalidInput, match="at least one tensor"):
         Learner(model, [], PLAIN)
 

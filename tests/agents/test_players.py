@@ -28,6 +28,7 @@ class CharPolicy:
     def __init__(self, *texts: str) -> None:
         self.texts = list(texts)
         self.prompts: list[str] = []
+        self.kept: set[str] = set()
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         return [ord(c) for message in messages for c in f"[{message.role}]{message.content}"]
@@ -38,10 +39,14 @@ class CharPolicy:
     def decode(self, token_T: Sequence[int]) -> str:
         return "".join(map(chr, token_T))
 
-    def generate(self, prompts, *, stop, max_new_tokens, temperature):
+    def generate(self, prompts, *, stop, max_new_tokens, temperature, keep=None):
+        self.kept = {*self.kept, *(keep or ())}
         self.prompts += [self.decode(prompt) for prompt in prompts]
         texts = [self.texts.pop(0) for _ in prompts]
         return [Completion(tuple(map(ord, text)), (-0.5,) * len(text), "stop") for text in texts]
+
+    def forget(self, names):
+        self.kept -= set(names)
 
 
 class OneSkill(NoMemory):
@@ -121,6 +126,23 @@ def test_all_attempts_at_a_question_see_the_same_prompt_and_the_memory_is_asked_
     assert {one.snapshot_id for one in record.values()} == {"snapshot-1"}
 
 
+def test_an_attempt_is_kept_under_its_own_name_and_freed_with_the_record():
+    policy = CharPolicy("<search>river</search>", *["<answer>Isk</answer>"] * 3)
+    agent = solver(policy)
+    ask(agent, QUESTION)
+    assert policy.kept == {"q1/solver_0", "q1/solver_1"} == set(agent.drain())
+    assert policy.kept == set()
+
+
+def test_a_prompt_is_encoded_once_for_all_attempts_at_its_question():
+    policy = CharPolicy(*["<answer>Isk</answer>"] * 2)
+    encoded = []
+    encode_chat = policy.encode_chat
+    policy.encode_chat = lambda messages: encoded.append(messages) or encode_chat(messages)
+    ask(solver(policy), QUESTION)
+    assert len([messages for messages in encoded if QUESTION.text in messages[-1].content]) == 1
+
+
 def test_skills_that_do_not_fit_the_budget_are_left_out_and_the_question_is_not():
     policy = CharPolicy(*["<answer>Isk</answer>"] * 2)
     agent = solver(policy, OneSkill(), token_budget=5)
@@ -163,6 +185,7 @@ def test_what_a_full_context_could_not_read_is_not_learned_from():
     policy.max_context = len(probe.prompts[0]) + len("<search>a</search>") + 20
     agent = solver(policy)
     (round_,) = ask(agent, QUESTION)
+    assert not policy.kept  # there is no room to go on
     assert {attempt.end_reason for attempt in round_.solvers} == {"policy_stopped"}
     for record in agent.drain().values():
         assert record.truncated

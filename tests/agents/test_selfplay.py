@@ -1,5 +1,6 @@
 """The loop of four stages: samples, credit, failures, and that old log-probabilities are those of sampling."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from agents.config import resolve
 from agents.learner import UpdateStats
 from agents.selfplay import Seat, SelfPlay, challenger_samples, describe, failures, solver_samples, uses
 from agents.tokens import TokenSequence
-from sesa_env.errors import SearchUnavailable
+from sesa_env.errors import CheckUnavailable, InvalidInput, SearchUnavailable
 from sesa_env.judge import ExactMatchJudge
 from sesa_env.types import Action, Passage, Question, Round, Target, Trajectory, Turn
 from sesa_env.validators import ValidatorChain
@@ -116,7 +117,7 @@ class Ledger:
     def __init__(self, order, name):
         self.order, self.name = order, name
 
-    def update(self, samples):
+    def update(self, samples, *, gap=None):
         self.samples = list(samples)
         self.order.append(self.name)
         return UpdateStats(zero_variance_share=0.0, tokens=1, sequences=len(samples), groups=1, repetition=0.0)
@@ -156,8 +157,8 @@ class Library:
         pass
 
 
-def loop(order, *, fails=False, answers=("<search>isk</search>", "<answer>{seat}</answer>")):
-    settings = resolve({}, ["game.attempts=2", "rounds=2"])
+def loop(order, *, fails=False, answers=("<search>isk</search>", "<answer>{seat}</answer>"), more=()):
+    settings = resolve({}, ["game.attempts=2", "rounds=2", *more])
     challenger = Scribe("<search>isk</search>", "<question>What is the name of the first seat?</question>")
     memory = Diary(order)
     play = SelfPlay(
@@ -171,6 +172,75 @@ def loop(order, *, fails=False, answers=("<search>isk</search>", "<answer>{seat}
         challenger=Seat(challenger, Ledger(order, "challenger")),
     )
     return play, memory
+
+
+def posing(*texts):
+    """A challenger that poses these questions, in the order of its seats, after a search."""
+
+    class Poser(Scribe):
+        def act(self, views):
+            self.episodes += [view.episode for view in views if view.turn == 0]
+            places = [int(view.episode.partition("round")[2].partition("/")[0]) for view in views]
+            return [
+                "<search>isk</search>" if view.turn == 0 else f"<question>{texts[place]}</question>"
+                for view, place in zip(views, places, strict=True)
+            ]
+
+    return Poser()
+
+
+def test_a_refused_proposal_is_paid_and_its_place_is_taken_by_a_question_of_an_earlier_step():
+    play, memory = loop([])
+    first = play.step(1)
+    assert first.numbers["replay/rounds"] == 0
+    play._seats["challenger"] = play._seats["challenger"]._replace(
+        agent=posing("Is solver_0 the name of the first seat?", "Which seat is it that comes first of all?")
+    )
+    second = play.step(2)
+    refused, asked, replayed = second.rounds
+    assert (refused.rejection, refused.challenger.reward, refused.solvers) == ("leak", -0.5, ())
+    assert asked.question.text == "Which seat is it that comes first of all?"
+    assert (replayed.challenger, replayed.target, replayed.id) == (None, None, "step2-replay0")
+    assert replayed.question in [round_.question for round_ in first.rounds]
+    samples = play._seats["solver"].learner.samples
+    assert {sample.group for sample in samples} == {"step2-round1", "step2-replay0"}
+    assert len(play._seats["challenger"].learner.samples) == 2
+    assert (second.numbers["rounds"], second.numbers["replay/rounds"], second.numbers["valid_share"]) == (2, 1, 0.5)
+    assert second.numbers["replay/solve_rate/mean"] == replayed.solve_rate
+    assert second.numbers["solve_rate/mean"] == asked.solve_rate
+    assert second.numbers["checks/leak/in"] - second.numbers["checks/leak/out"] == 1
+    assert memory.failures[-1].question == replayed.question.text
+
+
+def test_the_pool_is_emptied_when_its_time_is_over_and_can_be_switched_off():
+    play, _ = loop([], more=("replay.reset_every=2",))
+    assert [play.step(number).numbers["replay/size"] for number in (1, 2, 3)] == [1, 0, 1]
+    play, _ = loop([], more=("replay.capacity=0",))
+    assert [play.step(number).numbers["replay/size"] for number in (1, 2)] == [0, 0]
+
+
+def test_what_an_outage_took_is_not_replaced():
+    play, _ = loop([])
+    play.step(1)
+
+    def offline(proposal, settings):
+        if proposal.target.answer == "nobody":
+            raise CheckUnavailable("nobody there")
+        return ""
+
+    play._validators = ValidatorChain([offline])
+    second = play.step(2)
+    assert [round_.rejection for round_ in second.rounds] == ["", "offline_unavailable"]
+    assert second.numbers["replay/rounds"] == 0
+
+
+def test_the_state_of_the_loop_goes_through_json():
+    play, again = loop([])[0], loop([])[0]
+    play.step(1)
+    again.set_state(json.loads(json.dumps(play.get_state())))
+    assert again.get_state() == play.get_state()
+    with pytest.raises(InvalidInput, match="state must be what get_state returned"):
+        again.set_state({})
 
 
 def test_a_step_plays_learns_credits_queues_and_distils_in_this_order():

@@ -105,7 +105,7 @@ def bad(*arguments, says):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        bad("train", "method=sasa", says="known: base, sesa, ssp"),
+        bad("train", "method=sasa", says="known: base, sesa, sesa_v, skillrl, ssp"),
         bad("train", "stepz=3", says="unknown setting 'stepz'; known: method, seed, steps"),
         bad("train", "steps", says="key=value"),
         bad("train", "steps=[1", says="YAML"),

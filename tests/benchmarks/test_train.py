@@ -15,7 +15,8 @@ from benchmarks.datasets import Dataset, load_dataset
 from benchmarks.evaluate import evaluate
 from benchmarks.methods import method
 from benchmarks.train import keep_steps, train
-from sesa_env.errors import CorpusError, IndexMismatch, InvalidInput, ModelNotFound, UnknownName
+from sesa_env.errors import CorpusError, IndexMismatch, InvalidInput, ModelNotFound, SettingsError, UnknownName
+from sesa_env.targets import open_targets
 from sesa_env.types import Question
 from skill_memory import NoMemory, SkillBank
 
@@ -62,7 +63,8 @@ def test_a_run_folder_says_everything_about_the_run(run):
     assert {"settings.yaml", "manifest.json", "events.jsonl", "rounds.jsonl", "timings.jsonl"} <= names
     assert {"tensorboard", "bank.sqlite", "checkpoints"} <= names
     assert [event["step"] for event in lines(run / "events.jsonl")] == [1, 2]
-    assert len(lines(run / "rounds.jsonl")) == 12
+    posed = [round_ for round_ in lines(run / "rounds.jsonl") if round_["challenger"]]
+    assert len(posed) == 12
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [
         "step-000000",
         "step-000001",
@@ -81,7 +83,7 @@ def test_each_role_is_updated_by_real_gradients_and_logs_them(run, role):
     assert f"{role}/action/search" in events[0]
     assert max(event[f"{role}/grad_norm"] for event in events) > 0
     assert max(event[f"{role}/logp_gap_max"] for event in events) < 1e-4
-    first, last = (load_file(run / f"checkpoints/step-00000{step}/adapters.safetensors") for step in (1, 2))
+    first, last = (load_file(run / f"checkpoints/step-00000{step}/weights.safetensors") for step in (1, 2))
     assert any(name.startswith(role) and not torch.equal(first[name], last[name]) for name in first)
 
 
@@ -126,6 +128,73 @@ def test_a_run_that_was_cut_goes_on_and_ends_as_one_that_was_not(run, tmp_path):
     assert bank_of(whole) == bank_of(run)
 
 
+REMEMBERING = [
+    "game.validators=[format,near_duplicate,target_share,eval_overlap,rag]",
+    "game.checks.answerer=title",
+    "game.checks.target_share=0.2",
+    "game.checks.target_window=10",
+    "rounds=36",
+    "game.attempts=2",
+    "steps=2",
+    "checkpoint_every=1",
+]
+
+
+def test_a_run_whose_checks_and_pool_remember_goes_on_as_if_it_had_not_been_cut(
+    corpus_file, chat_model_folder, tmp_path
+):
+    tests = tmp_path / "tests.jsonl"
+    tests.write_text('{"id": "t", "question": "Who is it?", "answers": ["nobody"]}\n')
+    more = [*REMEMBERING, f"game.checks.test_questions=[{tests}]"]
+    whole = train(settings_for("sesa", corpus_file, chat_model_folder, *more), tmp_path / "whole")
+    second = lines(whole / "events.jsonl")[1]
+    # What the first step left behind must have mattered, or this test could not fail.
+    assert second["checks/near_duplicate/out"] < second["checks/near_duplicate/in"]
+    assert second["replay/rounds"] > 0
+    assert second["checks/rag/noise_blocks"] > 0
+    cut = tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    shutil.rmtree(cut / "checkpoints/step-000002")
+    train(None, cut, resume=True)
+    for name in ("events.jsonl", "rounds.jsonl", "checkpoints/step-000002/loop.json"):
+        assert (cut / name).read_text() == (whole / name).read_text()
+    assert same_weights(cut, whole)
+    assert bank_of(cut) == bank_of(whole)
+
+
+def test_in_the_log_what_goes_into_a_check_is_what_comes_out_and_what_it_refused(run):
+    for event in lines(run / "events.jsonl"):
+        names = [name.split("/")[1] for name in event if name.startswith("checks/") and name.endswith("/in")]
+        assert names == ["format"]
+        assert event["checks/format/in"] - event["checks/format/out"] <= event.get("rejected/format", 0)
+        assert event["rounds"] == 6
+
+
+def test_the_solver_itself_verifies_questions_and_learns_nothing_from_it(corpus_file, chat_model_folder, tmp_path):
+    more = ["game.validators=[format,rag]", "rounds=12", "game.attempts=2", "steps=1"]
+    run = train(settings_for("ssp", corpus_file, chat_model_folder, *more), tmp_path / "ssp")
+    (event,) = lines(run / "events.jsonl")
+    assert event["checks/rag/asked"] > 0
+    assert event["checks/rag/tokens_read"] > event["checks/rag/tokens_written"] > 0
+    attempts = sum(len(round_["solvers"]) for round_ in lines(run / "rounds.jsonl"))
+    assert event["solver/samples"] <= attempts
+
+
+def test_targets_of_a_file_are_posed_about_with_their_examples(corpus_file, chat_model_folder, tmp_path):
+    answers = tmp_path / "answers.jsonl"
+    rows = [{"answer": name, "hops": 1 + n % 2, "examples": ["Which?"]} for n, name in enumerate("ABCDEF")]
+    answers.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = settings_for("ssp", corpus_file, chat_model_folder, f"targets=answers:{answers}", "steps=1")
+    run = train(settings, tmp_path / "run")
+    targets = [round_["target"] for round_ in lines(run / "rounds.jsonl") if round_["target"]]
+    assert sorted(target["hops"] for target in targets) == [1, 1, 1, 2, 2, 2]
+    assert {target["answer"] for target in targets} == set("ABCDEF")
+    answers.write_text('{"answer": "A"}\n{"answer": "B", "hops": 2}\n')
+    open_targets.cache_clear()
+    with pytest.raises(IndexMismatch, match="began with targets"):
+        train(None, run, resume=True)
+
+
 def bank_of(folder):
     with closing(SkillBank(load_settings(folder / "settings.yaml").memory, folder / "bank.sqlite")) as bank:
         assert bank.check() == []
@@ -155,7 +224,7 @@ def test_a_checkpoint_of_other_prompts_is_refused(run, tmp_path):
 def test_a_damaged_checkpoint_is_named(run, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
-    (copy / "checkpoints/step-000002/adapters.safetensors").write_bytes(b"torn")
+    (copy / "checkpoints/step-000002/weights.safetensors").write_bytes(b"torn")
     with pytest.raises(InvalidInput, match="damaged"):
         evaluate(copy, dataset(Question("q", "Who?", ("x",))))
 
@@ -181,14 +250,14 @@ def test_a_row_knows_whether_its_world_is_made_up_and_whether_it_was_trained_in(
 
 
 def same_weights(one, other):
-    first, second = (load_file(folder / "checkpoints/step-000002/adapters.safetensors") for folder in (one, other))
+    first, second = (load_file(folder / "checkpoints/step-000002/weights.safetensors") for folder in (one, other))
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_shared_weights_keep_one_adapter_and_one_optimiser(corpus_file, chat_model_folder, tmp_path):
     settings = settings_for("ssp", corpus_file, chat_model_folder, "steps=1")
     run = train(settings, tmp_path / "ssp")
-    names = load_file(run / "checkpoints/step-000001/adapters.safetensors")
+    names = load_file(run / "checkpoints/step-000001/weights.safetensors")
     assert {name.partition("/")[0] for name in names} == {"shared"}
     seats = make_seats(load_model(settings), NoMemory(), settings)
     assert seats["solver"].learner.optimizer is seats["challenger"].learner.optimizer
@@ -234,6 +303,10 @@ def test_a_run_without_skills_has_no_memory_to_switch_on(corpus_file, chat_model
         ("memory.kind=diary", UnknownName),
         ("retriever=google", UnknownName),
         ("memory.encoder=magic", UnknownName),
+        ("targets=answers", SettingsError),
+        ("targets=answers:no-such-file.jsonl", CorpusError),
+        ("game.validators=[eval_overlap]", SettingsError),
+        ("game.checks.test_questions=[no-such-file.jsonl]", CorpusError),
     ],
 )
 def test_a_run_that_cannot_start_leaves_nothing_behind(corpus_file, chat_model_folder, tmp_path, change, error):

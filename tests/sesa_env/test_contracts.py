@@ -2,6 +2,7 @@ import sys
 
 import pytest
 
+from sesa_env.answerers import TitleAnswerer
 from sesa_env.errors import InvalidInput
 from sesa_env.game import GameSettings
 from sesa_env.judge import ContainmentJudge, EitherJudge, ExactMatchJudge, F1Judge
@@ -10,7 +11,7 @@ from sesa_env.registry import JUDGES, TARGETS, VALIDATORS
 from sesa_env.testing import check_judge, check_validator
 from sesa_env.types import Action, Passage, Question, Target, Trajectory, Turn
 from sesa_env.validators import Proposal, ValidatorChain
-from sesa_env.verification import RagVerification, TitleAnswerer
+from sesa_env.verification import RagVerification
 
 QUESTION = Question("q1", "Which river floods Egypt?", ("Nile",))
 PAGE = Passage("1", "Nile", "The river that floods the fields of Egypt.")
@@ -191,3 +192,27 @@ def test_parts_of_an_installed_distribution_are_found_by_name():
 
 def test_they_are_gone_with_it():
     assert "polite" not in VALIDATORS.names()
+
+
+class Forgetful:
+    """Remembers one text, and comes back from a restart without it."""
+
+    name = "forgetful"
+    text = ""
+
+    def __call__(self, proposal, settings):
+        return "again" if proposal.text == self.text else ("bad" if proposal.text == "bad" else "")
+
+    def accept(self, proposal):
+        self.text = proposal.text
+
+    def get_state(self):
+        return {}
+
+    def set_state(self, state):
+        self.text = ""
+
+
+def test_a_check_that_does_not_come_back_as_it_was_is_found():
+    with pytest.raises(AssertionError, match="set_state must bring back what was known: 'again', got ''"):
+        check_validator(Forgetful(), passes=GOOD, fails=proposal("bad"))

@@ -639,7 +639,7 @@ def test_a_snapshot_is_json_and_holds_the_searches_that_are_pending():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 0}, "of schema 1"),
+        ({"schema": 0}, "of schema 2"),
         ({"attempts": None}, "a part that is not"),
         ({"target": {"answer": "Nile"}}, "a part that is not"),
         ({"attempts": {"solver_0": {"seat": "solver_0"}}}, "a part that is not"),

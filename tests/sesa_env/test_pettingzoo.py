@@ -107,7 +107,8 @@ def test_a_refused_question_ends_the_round_for_all(aec):
 def test_each_role_observes_its_own_part(aec):
     aec.reset(seed=0, options=NILE)
     assert aec.observe("solver_1") == {"question": "", "turns_left": 5, "reply": "", "transcript": ""}
-    assert aec.observe("challenger_0") == {"target": "Nile", "hops": 2, "turns_left": 5, "reply": "", "transcript": ""}
+    shown = {"target": "Nile", "hops": 2, "examples": "", "turns_left": 5, "reply": "", "transcript": ""}
+    assert aec.observe("challenger_0") == shown
     aec.step(SEARCH)
     assert aec.observe("challenger_0")["reply"].startswith("\n<information>Doc 1(Title: Nile)")
     aec.step(POSED)

@@ -248,7 +248,7 @@ def test_the_seat_of_a_challenger_refuses_what_it_cannot_play(world):
     with pytest.raises(InvalidInput, match="Atlas"):
         ChoiceActions(knows, corpus=world["corpus"])
     with pytest.raises(InvalidInput, match="challenger_turns"):
-        ChoiceActions(knows, settings={"challenger_turns": 1})
+        ChoiceActions(knows, settings={"challenger_turns": 1, "validators": ["format"]})
     env = ChoiceActions(knows, settings={"attempts": 2})
     with pytest.raises(OutOfTurn):
         env.step(np.int64(0))

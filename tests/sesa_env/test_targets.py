@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sesa_env.envs import world
-from sesa_env.errors import CorpusError, InvalidInput
+from sesa_env.errors import CorpusError, InvalidInput, SettingsError, UnknownName
 from sesa_env.game import Game, GameSettings
 from sesa_env.judge import ExactMatchJudge
 from sesa_env.registry import TARGETS
-from sesa_env.targets import hop_balanced, load_targets, read_answers, read_ssp, without_test_answers
+from sesa_env.targets import hop_balanced, load_targets, open_targets, read_answers, read_ssp, without_test_answers
 from sesa_env.types import Question, Target
 
 
-def written(folder, *rows):
-    path = folder / "targets.jsonl"
+def written(folder, *rows, name="targets.jsonl"):
+    path = folder / name
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
@@ -158,3 +158,49 @@ def test_targets_that_are_test_answers_are_left_out_by_any_of_their_names():
     assert clean == [targets[0], targets[3]]
     assert dropped == [targets[1], targets[2]]
     assert without_test_answers(targets, []) == (targets, [])
+
+
+# By name
+
+
+def test_a_setting_names_the_source_and_what_it_reads(tmp_path):
+    answers = written(tmp_path, {"answer": "Nile", "hops": 2}, {"answer": "Rhine"}, name="answers.jsonl")
+    rows = written(
+        tmp_path, {"ground_truth": ["Nile"], "search_turns": 3, "sys_question_example": ["Q?"]}, name="s.jsonl"
+    )
+    assert open_targets("corpus", corpus="atlas:1") == load_targets("atlas:1")
+    assert open_targets("corpus:atlas:2", corpus="atlas:1") == load_targets("atlas:2")
+    assert open_targets(f"answers:{answers}", corpus="atlas") == (Target("Nile", 2), Target("Rhine", 1))
+    assert open_targets(f"ssp:{rows}", corpus="atlas") == (Target("Nile", 3, examples=("Q?",)),)
+
+
+def test_no_answer_of_a_test_is_a_target(tmp_path):
+    answers = written(tmp_path, {"answer": "Nile", "aliases": ["Iteru"]}, {"answer": "Rhine"}, name="answers.jsonl")
+    tests = written(tmp_path, {"id": "t", "question": "Which river?", "answers": ["the ITERU"]}, name="tests.jsonl")
+    assert open_targets(f"answers:{answers}", corpus="", test_questions=(str(tests),)) == (Target("Rhine", 1),)
+    with pytest.raises(SettingsError, match="some that no test question has as its answer"):
+        open_targets("corpus", corpus="atlas:1", test_questions=(str(all_of(tmp_path, "atlas:1")),))
+
+
+def all_of(tmp_path, corpus):
+    rows = [{"id": str(n), "question": "Q?", "answers": [t.answer]} for n, t in enumerate(load_targets(corpus))]
+    return written(tmp_path, *rows, name="all.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("targets", "error", "says"),
+    [
+        ("answers", SettingsError, "targets must be written answers:SOURCE"),
+        ("file.jsonl", UnknownName, "no target source named 'file.jsonl'; known: answers, corpus, ssp"),
+        ("answers:none.jsonl", CorpusError, "none.jsonl"),
+    ],
+)
+def test_a_setting_that_names_no_targets_is_refused(targets, error, says):
+    with pytest.raises(error, match=says):
+        open_targets(targets, corpus="atlas")
+
+
+def test_a_target_comes_again_only_when_more_are_asked_for_than_there_are():
+    drawn = Counter(hop_balanced(some(h1=2, h2=3), 12, rng=np.random.default_rng(0)))
+    assert sorted(Counter(target.hops for target in drawn.elements()).items()) == [(1, 6), (2, 6)]
+    assert sorted(drawn.values()) == [2, 2, 2, 3, 3]

@@ -1,9 +1,11 @@
+import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sesa_env.checks import CheckSettings
 from sesa_env.errors import CheckUnavailable, DuplicateName, InvalidInput, SettingsError, UnknownName
 from sesa_env.game import Game, GameSettings
 from sesa_env.judge import ExactMatchJudge
@@ -239,8 +241,8 @@ def test_a_check_must_return_text(verdict):
         ("leak", InvalidInput, "one bare string"),
         (["leak", "leak"], DuplicateName, "'leak' is in the chain twice"),
         (["grammar"], UnknownName, "no validator named 'grammar'"),
-        (["rag"], SettingsError, r"'rag' cannot be made by its name alone .*pass RagVerification"),
-        (["eval_overlap"], SettingsError, "'eval_overlap' cannot be made by its name alone"),
+        (["rag"], SettingsError, 'checks.answerer "solver" is the policy of a training run.*others: chat, title'),
+        (["eval_overlap"], SettingsError, '"eval_overlap" needs checks.test_questions'),
         ([Remembering], InvalidInput, "must be a registered name, a function or an object"),
         ([3], InvalidInput, "must be a registered name, a function or an object"),
     ],
@@ -248,6 +250,106 @@ def test_a_check_must_return_text(verdict):
 def test_a_chain_refuses_what_it_cannot_run(validators, error, message):
     with pytest.raises(error, match=message):
         ValidatorChain(validators)
+
+
+# What a chain remembers
+
+
+REMEMBERING = ("format", "near_duplicate", "target_share", "rag")
+CHECKS = CheckSettings(similarity=0.9, recent=4, target_share=0.5, target_window=4, answerer="title", noise=2)
+SUBJECTS = ("Nile", "Rhine", "Volga", "Indus")
+
+
+def about(subject, page):
+    found = (Passage(f"{subject}{page}", subject, f"A river that floods the fields of page {page}."),)
+    return proposal(f"Which river floods the fields of page {page}?", answer=subject, passages=found)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(SUBJECTS), st.integers(0, 5)), max_size=24).flatmap(
+        lambda made: st.tuples(st.just(made), st.integers(0, len(made)))
+    )
+)
+def test_a_chain_that_was_put_back_goes_on_as_one_that_was_not_interrupted(plan):
+    made, cut = plan
+    whole, first, second = (ValidatorChain(REMEMBERING, checks=CHECKS) for _ in range(3))
+    before = [first.check(about(*one), GameSettings()) for one in made[:cut]]
+    second.set_state(json.loads(json.dumps(first.get_state())))
+    after = [second.check(about(*one), GameSettings()) for one in made[cut:]]
+    assert before + after == [whole.check(about(*one), GameSettings()) for one in made]
+    assert second.get_state() == whole.get_state()
+
+
+def test_a_state_of_other_checks_is_refused():
+    state = ValidatorChain(["format", "near_duplicate"]).get_state()
+    with pytest.raises(InvalidInput, match=r"state must be of the checks \['near_duplicate', 'format'\]"):
+        ValidatorChain(["near_duplicate", "format"]).set_state(state)
+    for broken in ({}, {**state, "seen": None}, {**state, "checks": {"near_duplicate": {}}}, "nothing"):
+        with pytest.raises(InvalidInput, match="state must be what get_state returned"):
+            ValidatorChain(["format", "near_duplicate"]).set_state(broken)
+
+
+def test_a_check_that_remembers_must_be_able_to_say_what():
+    with pytest.raises(SettingsError, match=r"\['remembering'\] remember earlier rounds: they must have get_state"):
+        ValidatorChain([Remembering()]).get_state()
+
+
+def test_the_numbers_say_how_many_came_to_each_check_and_left_it():
+    chain = ValidatorChain(["format", "leak"])
+    for text in [GOOD, "", "Is it the Nile?", GOOD]:
+        chain.check(proposal(text), GameSettings())
+    assert chain.numbers == {"format/in": 4, "format/out": 3, "leak/in": 3, "leak/out": 2}
+
+
+# Settings that no proposal could satisfy
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"challenger_turns": 1}, "challenger_turns must be at least 2, 1 for searches"),
+        ({"challenger_turns": 3, "min_searches": 3}, "challenger_turns must be at least 4, 3 for searches"),
+        ({"challenger_turns": 1, "min_searches": 0}, "challenger_turns must be at least 2"),
+        ({"challenger_turns": 1, "validators": ("rag",)}, "challenger_turns must be at least 2"),
+        ({"max_question_chars": 9}, "max_question_chars must be at least 10"),
+        ({"max_question_chars": 19, "min_question_words": 20}, "must be at least 20 to hold min_question_words=20"),
+        ({"validators": ("length", "tokens"), "max_question_words": 4}, "max_question_words must be at least"),
+    ],
+)
+def test_rules_that_no_proposal_could_pass_are_refused(settings, says):
+    with pytest.raises(SettingsError, match=says):
+        GameSettings(**settings)
+
+
+def test_rules_that_some_proposal_passes_are_not():
+    GameSettings(challenger_turns=1, validators=("format", "leak"), max_question_chars=1)
+    GameSettings(challenger_turns=2, min_searches=1)
+    shortest = GameSettings(max_question_chars=20, min_question_words=20)
+    assert check(proposal("山" * 20), shortest) == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"similarity": 0.0}, SettingsError, r"checks.similarity must lie in \(0, 1\]"),
+        ({"target_share": float("nan")}, SettingsError, "checks.target_share"),
+        ({"target_share": 0.05, "target_window": 10}, SettingsError, "one question of target_window"),
+        ({"recent": 0}, SettingsError, "checks.recent must be at least 1"),
+        ({"noise": -1}, SettingsError, "checks.noise must be at least 0"),
+        ({"test_questions": "tests.jsonl"}, SettingsError, "checks.test_questions must be a tuple"),
+        ({"answerer": "oracle"}, UnknownName, "no answerer named 'oracle'; known: chat, solver, title"),
+    ],
+)
+def test_the_settings_of_the_checks_are_checked(settings, error, says):
+    with pytest.raises(error, match=says):
+        CheckSettings(**settings)
+
+
+def test_the_settings_of_the_checks_come_from_json():
+    settings = GameSettings.from_mapping({"checks": {"noise": 2, "test_questions": ["a.jsonl"]}})
+    assert settings.checks == CheckSettings(noise=2, test_questions=("a.jsonl",))
+    with pytest.raises(SettingsError, match=r"unknown settings of checks \['noisy'\]; known: similarity"):
+        GameSettings.from_mapping({"checks": {"noisy": 2}})
 
 
 # Chains in games

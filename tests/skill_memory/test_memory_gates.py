@@ -52,7 +52,8 @@ def change(**fields):
 
 def test_the_order_of_the_gates_is_the_documented_one():
     assert list(GATES) == [
-        *("parsed", "unsafe_text", "abstract", "truncated", "echo", "tombstone", "one_per_episode", "novel", "room")
+        *("parsed", "unsafe_text", "abstract", "truncated", "echo", "tombstone", "one_per_episode", "novel", "room"),
+        "executed",
     ]
 
 

@@ -37,6 +37,12 @@ def test_defaults_are_those_of_sesa():
         ("cap", 0),
         ("max_similarity", 2),
         ("kind", ""),
+        ("distil_options", ["model"]),
+        ("distil_options", {1: "model"}),
+        ("attribution", 1),
+        ("executed", "no"),
+        ("background", None),
+        ("trial_questions", 0),
     ],
 )
 def test_a_bad_value_is_refused_with_name_rule_and_value(name, value):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from functools import cached_property
 from typing import TypeVar
@@ -25,7 +25,7 @@ import numpy as np
 from sesa_env.corpora.atlas.names import WORLDS, Words
 from sesa_env.corpora.atlas.prose import write_passages
 from sesa_env.corpora.atlas.questions import FAMILIES, HOPS, Inquirer, Item
-from sesa_env.corpora.atlas.relations import RELATIONS, english
+from sesa_env.corpora.atlas.relations import RELATIONS, Relation, english, with_jargon
 from sesa_env.corpora.atlas.world import Entity, Fact, World, draw_world
 from sesa_env.errors import InvalidInput, UnknownName
 from sesa_env.types import Passage, Question, Target
@@ -50,12 +50,14 @@ MIN_ENTITIES, MAX_ENTITIES = 200, 10_000
 _T = TypeVar("_T")
 
 
-def generate(seed: int = 0, *, entities: int = 3000) -> Atlas:
+def generate(seed: int = 0, *, entities: int = 3000, jargon: bool = False) -> Atlas:
     """Make a fictional encyclopedia; equal arguments give equal ones, on every run and in every process.
 
     Args:
         seed: which world, 0 <= seed < WORLDS; even for training, odd for test.
         entities: how many pages, 200 to 10,000; about twice as many questions come with them.
+        jargon: whether reworded pages use words of this world's own making, which no model can know beforehand, in
+            place of unexpected English ones.
 
     Raises:
         InvalidInput: the seed or the number of entities is out of range.
@@ -66,10 +68,12 @@ def generate(seed: int = 0, *, entities: int = 3000) -> Atlas:
         raise InvalidInput(f"entities must be a whole number in [{MIN_ENTITIES}, {MAX_ENTITIES}], got {entities!r}")
     seed, entities = int(seed), int(entities)
     rng = np.random.default_rng(seed)
-    world = draw_world(rng, Words(seed, rng=rng, reserved=english()), entities=entities)
-    passages = write_passages(world, rng, seed=seed)
-    pool = Inquirer(world, rng, seed=seed).pool(per_hop=entities // 2)
-    return Atlas(seed=seed, world=world, passages=passages, pool=pool)
+    words = Words(seed, rng=rng, reserved=english())
+    world = draw_world(rng, words, entities=entities)
+    relations = with_jargon(words.fresh) if jargon else RELATIONS
+    passages = write_passages(world, rng, seed=seed, relations=relations)
+    pool = Inquirer(world, rng, seed=seed, relations=relations).pool(per_hop=entities // 2)
+    return Atlas(seed=seed, world=world, passages=passages, pool=pool, relations=relations)
 
 
 class Atlas:
@@ -78,8 +82,17 @@ class Atlas:
     Made by `generate`.  Everything it holds is fixed; asking it changes nothing.
     """
 
-    def __init__(self, *, seed: int, world: World, passages: tuple[Passage, ...], pool: tuple[Item, ...]) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int,
+        world: World,
+        passages: tuple[Passage, ...],
+        pool: tuple[Item, ...],
+        relations: Mapping[str, Relation],
+    ) -> None:
         self.seed = seed
+        self.relations = relations
         self.entities: tuple[Entity, ...] = world.entities
         self.facts: tuple[Fact, ...] = world.facts
         self.passages = passages

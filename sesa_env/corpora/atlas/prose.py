@@ -8,10 +8,11 @@ Other entities are named so that they can be found: a shared name always carries
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
-from sesa_env.corpora.atlas.relations import KINDS, RELATIONS
+from sesa_env.corpora.atlas.relations import KINDS, RELATIONS, Relation
 from sesa_env.corpora.atlas.world import Entity, Fact, World
 from sesa_env.types import Passage
 
@@ -23,8 +24,10 @@ LEAST_WORDS, MOST_WORDS = 25, 60
 """Bounds on the length of a page."""
 
 
-def write_passages(world: World, rng: np.random.Generator, *, seed: int) -> tuple[Passage, ...]:
-    """Return the page of every entity, in the order of the entities."""
+def write_passages(
+    world: World, rng: np.random.Generator, *, seed: int, relations: Mapping[str, Relation] = RELATIONS
+) -> tuple[Passage, ...]:
+    """Return the page of every entity, in the order of the entities, in the wording of these relations."""
     by_title = {entity.title: entity for entity in world.entities}
     facts: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in world.facts:
@@ -33,7 +36,7 @@ def write_passages(world: World, rng: np.random.Generator, *, seed: int) -> tupl
         Passage(
             id=f"atlas{seed}-p{number:05d}",
             title=entity.title,
-            text=_text(entity, facts[entity.title], by_title, rng),
+            text=_text(entity, facts[entity.title], by_title, relations, rng),
         )
         for number, entity in enumerate(world.entities)
     )
@@ -52,9 +55,15 @@ def qualified(entity: Entity, name: str) -> str:
     return f"the {entity.qualifier or entity.kind}{link} {name}"
 
 
-def _text(entity: Entity, facts: list[Fact], by_title: dict[str, Entity], rng: np.random.Generator) -> str:
+def _text(
+    entity: Entity,
+    facts: list[Fact],
+    by_title: dict[str, Entity],
+    relations: Mapping[str, Relation],
+    rng: np.random.Generator,
+) -> str:
     opening = _opening(entity, rng)
-    variants = [_variants(entity, fact, by_title) for fact in facts]
+    variants = [_variants(entity, fact, by_title, relations[fact.relation]) for fact in facts]
     sentences = [ways[int(rng.integers(len(ways)))] for ways in variants]
     length = sum(map(_words, [opening, *sentences]))
     if not LEAST_WORDS <= length <= MOST_WORDS:
@@ -76,9 +85,8 @@ def _words(sentence: str) -> int:
     return len(sentence.split())
 
 
-def _variants(entity: Entity, fact: Fact, by_title: dict[str, Entity]) -> list[str]:
+def _variants(entity: Entity, fact: Fact, by_title: dict[str, Entity], relation: Relation) -> list[str]:
     """All ways in which the page may state a fact."""
-    relation = RELATIONS[fact.relation]
     templates = relation.gap_says if entity.reworded and relation.gap_says else relation.says
     target = by_title.get(fact.object)
     he = entity.pronoun

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from sesa_env.corpora.atlas.prose import qualified
-from sesa_env.corpora.atlas.relations import KINDS, RELATIONS
+from sesa_env.corpora.atlas.relations import KINDS, RELATIONS, Relation
 from sesa_env.corpora.atlas.world import Entity, Fact, World
 from sesa_env.types import Question
 
@@ -90,11 +90,20 @@ class Inquirer:
         world: the entities and facts.
         rng: the source of all choices.
         seed: the world's number, for the ids of the questions.
+        relations: how the world's pages are worded.
     """
 
-    def __init__(self, world: World, rng: np.random.Generator, *, seed: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        rng: np.random.Generator,
+        *,
+        seed: int,
+        relations: Mapping[str, Relation] = RELATIONS,
+    ) -> None:
         self._rng = rng
         self._seed = seed
+        self._relations = relations
         self._entities = {entity.title: entity for entity in world.entities}
         self._pages_naming = Counter(fact.object for fact in world.facts)
         hops = list(_readings(world.facts))
@@ -166,7 +175,7 @@ class Inquirer:
 
     def _reworded(self, hop: Hop) -> bool:
         """Whether the page states the fact in other words than a question uses."""
-        return self._entities[hop.fact.subject].reworded and bool(RELATIONS[hop.fact.relation].gap_cue)
+        return self._entities[hop.fact.subject].reworded and bool(self._relations[hop.fact.relation].gap_cue)
 
     def _crowded(self, hop: Hop) -> bool:
         return self._pages_naming[hop.fact.object] > CROWD
@@ -190,10 +199,12 @@ class Inquirer:
             question=question,
             chain=tuple(hop.fact for hop in chain),
             gold_queries=tuple(
-                _query(name, hop, reworded=self._entities[hop.fact.subject].reworded)
+                self._query(name, hop, reworded=self._entities[hop.fact.subject].reworded)
                 for name, hop in zip(names, chain, strict=True)
             ),
-            natural_queries=tuple(_query(name, hop, reworded=False) for name, hop in zip(names, chain, strict=True)),
+            natural_queries=tuple(
+                self._query(name, hop, reworded=False) for name, hop in zip(names, chain, strict=True)
+            ),
         )
 
     def _comparison(self, question_id: str) -> Item | None:
@@ -203,7 +214,7 @@ class Inquirer:
         if pair[0].object == pair[1].object or any(entity.qualifier or entity.reworded for entity in entities):
             return None
         first = min(pair, key=lambda fact: int(fact.object))
-        queries = tuple(_query(fact.subject, Hop(fact, back=False), reworded=False) for fact in pair)
+        queries = tuple(self._query(fact.subject, Hop(fact, back=False), reworded=False) for fact in pair)
         question = Question(
             id=question_id,
             text=self._one(_COMPARISONS[relation]).format(*(entity.name for entity in entities)),
@@ -224,6 +235,13 @@ class Inquirer:
         if entity is None:
             return tuple(dict.fromkeys((title, title.replace(",", ""), title.removesuffix(" km"))))
         return tuple(dict.fromkeys((entity.name, *entity.aliases, entity.title)))
+
+    def _query(self, name: str, hop: Hop, *, reworded: bool) -> str:
+        """Return the name and the relation's cue; for a step back also the kind of page that is sought."""
+        relation = self._relations[hop.fact.relation]
+        cue = relation.gap_cue if reworded and relation.gap_cue else relation.cue
+        noun = KINDS[relation.subject].noun(reworded=reworded) if hop.back and relation.subject != "person" else ""
+        return f"{name} {cue} {noun}".rstrip()
 
     def _gives_away(self, text: str, chain: list[Hop]) -> bool:
         """Whether the text names anything that the chain is to find."""
@@ -280,14 +298,6 @@ def _full_name(entity: Entity) -> str:
 
 def _spoken(entity: Entity, family: str) -> str:
     return entity.aliases[0] if family == ALIAS else _full_name(entity)
-
-
-def _query(name: str, hop: Hop, *, reworded: bool) -> str:
-    """Return the name and the relation's cue; for a step back also the kind of page that is sought."""
-    relation = RELATIONS[hop.fact.relation]
-    cue = relation.gap_cue if reworded and relation.gap_cue else relation.cue
-    noun = KINDS[relation.subject].noun(reworded=reworded) if hop.back and relation.subject != "person" else ""
-    return f"{name} {cue} {noun}".rstrip()
 
 
 def _within(name: str, text: str) -> bool:

@@ -12,7 +12,8 @@ A relation is stated on its subject's page and nowhere else.  Only rows with `as
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 YEAR, NUMBER, WORD = "year", "number", "word"
 """Kinds of object that are no entity and have no page."""
@@ -833,3 +834,23 @@ def english() -> frozenset[str]:
         rows += [*relation.says, *relation.gap_says, *relation.ask, *relation.ask_back, relation.noun]
         rows += [relation.noun_back]
     return frozenset(re.findall(r"[a-z]+", " ".join(rows).lower()))
+
+
+def with_jargon(coin: Callable[[], str]) -> dict[str, Relation]:
+    """Return the relations with a coined word wherever reworded pages would use an English one ("helmed").
+
+    What such a page means cannot be known beforehand, only read from a skill that says it.
+
+    Args:
+        coin: returns a new word at each call; it is put into lower case.
+    """
+    return {name: _coined(relation, coin) for name, relation in RELATIONS.items()}
+
+
+def _coined(relation: Relation, coin: Callable[[], str]) -> Relation:
+    cue = re.compile(rf"\b{re.escape(relation.gap_cue)}\b")
+    says = [template for template in relation.gap_says if cue.search(template)]
+    if not relation.gap_cue or not says:
+        return replace(relation, gap_cue="", gap_says=())
+    word = coin().lower()
+    return replace(relation, gap_cue=word, gap_says=tuple(cue.sub(word, template) for template in says))

@@ -1,0 +1,11 @@
+"""The mini policy: a language model of four million parameters that was taught to search, on two CPU cores.
+
+It knows nothing but how to play: to plan the hops of a question, search, read, follow a hint it has never seen, and
+pose questions.  `sesa mini train` makes it from scratch out of fictional worlds.
+
+    lessons.py     what it imitates: scripted conversations in training worlds
+    hints.py       the skills in those conversations, relevant and irrelevant
+    tokenizer.py   its vocabulary
+    model.py       its architecture and its structured start
+    train.py       the supervised training
+"""

@@ -1,0 +1,117 @@
+"""Skills for lessons: short hints that translate a word of the question into the word to search and read for.
+
+A hint is drawn from many forms, so that what is learned is to match its trigger and to copy its query, not its wording.
+Relations in `UNSEEN` never occur in a hint of a lesson: they measure whether a new family of hints is followed.
+
+    hint = draw_hint(relation, back=True, word="lufebil vessel", rng=rng)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from sesa_env.corpora.atlas.relations import KINDS, RELATIONS, Relation
+from skill_memory.diagnose import Diagnosis
+from skill_memory.priming import load_seeds
+from skill_memory.relations import RELATIONS as NOUNS
+from skill_memory.rules import LESSONS, write_card
+from skill_memory.skill import Skill
+
+UNSEEN = tuple(relation.name for relation in RELATIONS.values() if relation.gap_cue)[2::5]
+"""Every fifth relation with a wording of its own on reworded pages."""
+
+_SAYS = (
+    "Pages about the {trigger} may say {word}.",
+    "To find the {trigger}, search the name with {word}.",
+    "Where a question says {trigger}, pages say {word}.",
+    "{word} stands for the {trigger}.",
+    "If the {trigger} is asked for, look for {word}.",
+    "Some pages put {word} in place of {trigger}.",
+    "Read off the {trigger} after the word {word}.",
+)
+_PLACEHOLDERS = ("{name}", "{title}", "{person}", "{place}", "{work}")
+_EMPTY_WORDS = frozenset(
+    [
+        *("the", "a", "an", "of", "in", "by", "on", "for", "to", "at", "with", "from", "that", "as", "it", "its"),
+        *("is", "was", "were", "did", "do", "does", "had", "has", "have"),
+        *("which", "who", "whom", "whose", "what", "when", "where"),
+    ]
+)
+_KINDS_OF_QUESTION = ("who", "when", "where", "which", "what", "how_many")
+
+_T = TypeVar("_T")
+
+
+def triggers_of(relation: Relation, *, back: bool) -> tuple[str, ...]:
+    """Return the ways in which a hint may name what is asked for, in the words that questions use."""
+    templates = (relation.noun_back, *relation.ask_back) if back else (relation.noun, *relation.ask)
+    return tuple(dict.fromkeys(filter(None, (*map(_content_words, templates), relation.cue))))
+
+
+def suffix_of(relation: Relation, *, back: bool, reworded: bool) -> str:
+    """Return what a query adds to the name: the cue and, when the page of another is sought, its kind."""
+    cue = relation.gap_cue if reworded and relation.gap_cue else relation.cue
+    noun = KINDS[relation.subject].noun(reworded=reworded) if back and relation.subject != "person" else ""
+    return f"{cue} {noun}".rstrip()
+
+
+def draw_hint(relation: Relation, *, back: bool, suffix: str, rng: np.random.Generator, trigger: str = "") -> Skill:
+    """Return a hint that says to search with `suffix` for what a relation asks.
+
+    Args:
+        relation: what is asked for.
+        back: whether the relation is asked from its object.
+        suffix: what the query adds to the name.
+        rng: decides the form.
+        trigger: a word of the question in place of the relation's own.
+    """
+    own = triggers_of(relation, back=back)
+    named = trigger or _one(own, rng)
+    others = () if trigger or len(own) < 2 or rng.random() < 0.5 else (_one(own, rng),)
+    says = _one(_SAYS, rng).format(trigger=named, word=suffix.split()[0])
+    return Skill(
+        id="",
+        description=says[0].upper() + says[1:],
+        triggers=tuple(dict.fromkeys((named, *others))),
+        avoid=f"the word {relation.cue}" if rng.random() < 0.4 and suffix.split()[0] != relation.cue else "",
+        queries=(f"{_one(_PLACEHOLDERS, rng)} {suffix}",),
+    )
+
+
+def draw_irrelevant(avoid: Sequence[str], *, coin: Callable[[], str], rng: np.random.Generator) -> Skill:
+    """Return a skill that has nothing to say about a question.
+
+    Args:
+        avoid: names of the relations that the question is about.
+        coin: returns a new word.
+        rng: decides which: a hand-written skill, a card as the rule-based distiller writes it, or a hint about another
+            relation.
+    """
+    kind = rng.random()
+    if kind < 0.25:
+        return _one(_SEEDS, rng)
+    if kind < 0.5:
+        nouns = tuple(_one(NOUNS, rng) for _ in range(int(rng.integers(1, 3))))
+        return write_card(Diagnosis(_one(tuple(LESSONS), rng), _one(_KINDS_OF_QUESTION, rng), nouns))
+    others = [relation for relation in _TAUGHT if relation.name not in avoid]
+    relation = _one(others, rng)
+    back = bool(relation.ask_back) and rng.random() < 0.5
+    suffix = " ".join([coin().lower(), *suffix_of(relation, back=back, reworded=True).split()[1:]])
+    trigger = coin().lower() if rng.random() < 0.4 else ""
+    return draw_hint(relation, back=back, suffix=suffix, rng=rng, trigger=trigger)
+
+
+_SEEDS = tuple(load_seeds())
+_TAUGHT = tuple(relation for relation in RELATIONS.values() if relation.name not in UNSEEN)
+
+
+def _content_words(template: str) -> str:
+    words = [word.strip("?,.") for word in template.replace("{}", " ").split()]
+    return " ".join(word for word in words if word and word.lower() not in _EMPTY_WORDS)
+
+
+def _one(items: Sequence[_T], rng: np.random.Generator) -> _T:
+    return items[int(rng.integers(len(items)))]

@@ -1,0 +1,264 @@
+"""What the mini policy imitates: conversations of a player who knows the gold, in worlds to train on.
+
+A solver's turn plans the hops that are left and searches for the first of them; a challenger walks the same chain from
+the answer to the question.  Skills are in front of some questions: some translate a word that the world made up, and
+the player follows those; the others have nothing to say about the question, and the player passes over them.
+
+    classroom = Classroom(generate(2, jargon=True), seed=0)
+    lessons = classroom.solver_lessons(500)
+
+Only conversations in which every search really finds its page are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.base import Message
+from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, suffix_of
+from sesa_env.corpora.atlas import Atlas
+from sesa_env.corpora.atlas.names import Words
+from sesa_env.corpora.atlas.relations import Relation
+from sesa_env.retrieval.bm25 import Bm25Retriever
+from sesa_env.text import contains_answer, render_passages
+from sesa_env.types import Passage, Question
+from skill_memory.render import render_skills
+from skill_memory.skill import Skill
+
+PASSAGE_CHARS = 400
+SHOWN = (1, 1, 1, 2, 3)
+"""Passages per search, one drawn for each conversation: whatever a run shows, the policy has seen."""
+
+HINTED_SHARE, IRRELEVANT_SHARE = 0.4, 0.25
+"""Share of solver lessons with a skill to follow, and with irrelevant skills only; the rest have none."""
+
+INVENTED_TRIGGER_SHARE = 0.4
+FIRST_SHARES = {1: 0.25, 2: 0.08}
+HOP_SHARES = {1: 0.25, 2: 0.32, 3: 0.33, 4: 0.1}
+"""Questions drawn by their hops, at the beginning and then; long ones teach more, and cost more."""
+
+
+class Step(NamedTuple):
+    """One hop as a player takes it: the name it starts from, what to add to it, and the page that must be found."""
+
+    name: str
+    suffix: str
+    page: str
+    relation: Relation
+    back: bool
+    reworded: bool
+
+    @property
+    def query(self) -> str:
+        """The words searched for."""
+        return f"{self.name} {self.suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A conversation; the assistant's turns are what is learned."""
+
+    messages: tuple[Message, ...]
+    family: str
+
+
+class Classroom:
+    """One world with its search, and the lessons drawn from it.
+
+    Args:
+        atlas: the world; a hint to follow needs one with jargon.
+        seed: of all draws.
+    """
+
+    def __init__(self, atlas: Atlas, *, seed: int) -> None:
+        self.atlas = atlas
+        self.retriever = Bm25Retriever.from_passages(atlas.passages, atlas.fingerprint)
+        self._rng = np.random.default_rng([atlas.seed, seed])
+        self._words = Words(atlas.seed, rng=self._rng, reserved=_words_of(atlas))
+        self._entities = {entity.title: entity for entity in atlas.entities}
+
+    def steps(self, question: Question) -> tuple[Step, ...]:
+        """Return the hops of a question in order, worded as the pages are."""
+        facts, queries = self.atlas.chain(question.id), self.atlas.gold_queries(question.id)
+        if question.family == "comparison":
+            backs = [False] * len(facts)
+        else:
+            backs = [facts[-1].object not in question.answers]
+            for fact in reversed(facts[:-1]):  # what a hop leads to is where the next one starts
+                following = facts[len(facts) - len(backs)]
+                start = following.object if backs[0] else following.subject
+                backs.insert(0, fact.object != start)
+        found = []
+        for fact, query, back in zip(facts, queries, backs, strict=True):
+            relation, reworded = self.atlas.relations[fact.relation], self._entities[fact.subject].reworded
+            suffix = suffix_of(relation, back=back, reworded=reworded)
+            found.append(Step(query.removesuffix(suffix).rstrip(), suffix, fact.subject, relation, back, reworded))
+        return tuple(found)
+
+    def coined(self, question: Question) -> list[Step]:
+        """Return the hops whose page uses a word of the world's own making."""
+        return [step for step in self.steps(question) if step.reworded and step.relation.gap_cue]
+
+    def coin(self) -> str:
+        """Return a word that occurs nowhere else in this world."""
+        return self._words.fresh()
+
+    # A solver.
+
+    def solver_lessons(self, questions: Sequence[Question]) -> list[Lesson]:
+        """Return up to one lesson for each question, with skills in front of some."""
+        plans = [plan for question in questions if (plan := self._plan(question)) is not None]
+        pages = self._search([step.query for plan in plans for step in plan.steps])
+        return [lesson for plan in plans if (lesson := self._solve(plan, pages)) is not None]
+
+    def _plan(self, question: Question) -> _Plan | None:
+        """Decide what the player does and which skills are shown; None where a hint would be needed that is kept."""
+        steps, text, skills = list(self.steps(question)), question.text, list[Skill]()
+        coined = [index for index, step in enumerate(steps) if step.reworded and step.relation.gap_cue]
+        hinted = set(coined)
+        draw = self._rng.random()
+        if not coined and draw < HINTED_SHARE and question.family != "comparison":
+            hinted.add(int(self._rng.integers(len(steps))))
+        if any(steps[index].relation.name in UNSEEN for index in hinted) or len(hinted) > 2:
+            return None
+        for index in sorted(hinted):
+            step = steps[index]
+            # A plain page is found by a coined word only because its title is in the query.
+            reworded = index in coined or (not step.back and bool(step.relation.gap_cue) and self._rng.random() < 0.5)
+            suffix = suffix_of(step.relation, back=step.back, reworded=reworded)
+            trigger = ""
+            if self._rng.random() < INVENTED_TRIGGER_SHARE:
+                trigger, text = self._rename(step.relation, text)
+            skills.append(draw_hint(step.relation, back=step.back, suffix=suffix, rng=self._rng, trigger=trigger))
+            steps[index] = step._replace(suffix=suffix)
+        if hinted or draw < HINTED_SHARE + IRRELEVANT_SHARE:
+            names = [step.relation.name for step in steps]
+            extra = int(self._rng.integers(0 if hinted else 1, 3 if hinted else 4))
+            skills += [draw_irrelevant(names, coin=self.coin, rng=self._rng) for _ in range(extra)]
+        order = self._rng.permutation(len(skills)).tolist()
+        family = f"hint-{question.hops}" if hinted else question.family
+        return _Plan(question, text, tuple(steps), tuple(skills[i] for i in order), family)
+
+    def _rename(self, relation: Relation, text: str) -> tuple[str, str]:
+        """Put a new word in the place of a relation's own in a question; no word where that is not clear-cut."""
+        places = list(re.finditer(rf"\b{re.escape(relation.cue)}\b", text))
+        if len(places) != 1:
+            return "", text
+        word = self.coin().lower()
+        start, end = places[0].span()
+        return word, f"{text[:start]}{word}{text[end:]}"
+
+    def _solve(self, plan: _Plan, pages: dict[str, list[Passage]]) -> Lesson | None:
+        shown = SHOWN[int(self._rng.integers(len(SHOWN)))]
+        block, _ = render_skills(plan.skills, fits=lambda _: True)
+        task = f"Question: {plan.text}"
+        messages = [Message("user", f"{block}\n{task}" if block else task)]
+        for index, step in enumerate(plan.steps):
+            found = pages[step.query][:shown]
+            if step.page not in [passage.title for passage in found]:
+                return None
+            left = "; ".join(later.suffix for later in plan.steps[index:])
+            messages += [
+                Message("assistant", f"<think> {left}</think><search> {step.query}</search>"),
+                Message("user", render_passages(found, max_chars=PASSAGE_CHARS)),
+            ]
+        messages.append(Message("assistant", f"<answer> {plan.question.answers[0]}</answer>"))
+        return Lesson(tuple(messages), plan.family)
+
+    # A challenger.
+
+    def challenger_lessons(self, questions: Sequence[Question]) -> list[Lesson]:
+        """Return up to one lesson for each question: how it could have come about, from its answer backwards."""
+        walks = {question.id: self._walk(question) for question in questions if (question.hops or 9) <= 3}
+        pages = self._search([query for walk in walks.values() for query, _ in walk])
+        return [
+            lesson
+            for question in questions
+            if question.id in walks and (lesson := self._pose(question, walks[question.id], pages)) is not None
+        ]
+
+    def _walk(self, question: Question) -> list[tuple[str, str]]:
+        """Return the queries from the answer to the start, each with the title of the page that it must find."""
+        answer = question.answers[0]
+        walk = [(answer, "")]
+        for fact, step in zip(reversed(self.atlas.chain(question.id)), reversed(self.steps(question)), strict=True):
+            if step.back:  # its page is that of what it leads to
+                walk.append((_full_name(self._entities[fact.subject]), fact.subject))
+                continue
+            entity = self._entities.get(fact.object)
+            known = _full_name(entity) if entity else fact.object
+            walk.append((f"{known} {suffix_of(step.relation, back=True, reworded=step.reworded)}", fact.subject))
+        return walk
+
+    def _pose(self, question: Question, walk: list[tuple[str, str]], pages: dict[str, list[Passage]]) -> Lesson | None:
+        if question.family == "comparison" or contains_answer(question.text, question.answers[0]):
+            return None
+        shown = SHOWN[int(self._rng.integers(len(SHOWN)))]
+        messages = [Message("user", f"Answer: {question.answers[0]}\nSearches needed: {question.hops}")]
+        seen: set[str] = set()
+        for query, page in walk:
+            if page and page in seen:
+                continue
+            found = pages[query][:shown]
+            seen |= {passage.title for passage in found}
+            if page and page not in seen:
+                return None
+            messages += [
+                Message("assistant", f"<search> {query}</search>"),
+                Message("user", render_passages(found, max_chars=PASSAGE_CHARS)),
+            ]
+        messages.append(Message("assistant", f"<question> {question.text}</question>"))
+        return Lesson(tuple(messages), f"challenger-{question.hops}")
+
+    def _search(self, queries: Sequence[str]) -> dict[str, list[Passage]]:
+        distinct = list(dict.fromkeys(queries))
+        return dict(zip(distinct, self.retriever.search(distinct, max(SHOWN)), strict=True)) if distinct else {}
+
+
+class _Plan(NamedTuple):
+    """What the player will do about a question, whose text may have been reworded, and the skills shown before it."""
+
+    question: Question
+    text: str
+    steps: tuple[Step, ...]
+    skills: tuple[Skill, ...]
+    family: str
+
+
+def draw_lessons(
+    classroom: Classroom, count: int, *, rng: np.random.Generator, shares: Mapping[int, float] = HOP_SHARES
+) -> Iterator[Lesson]:
+    """Draw questions of all lengths and turn them into lessons, a fifth of them a challenger's.
+
+    Args:
+        classroom: the world.
+        count: how many questions are drawn; a few of them yield no lesson.
+        rng: decides which, and the order.
+        shares: how large a part of `count` is drawn for each number of hops.
+    """
+    drawn: list[Question] = []
+    for hops, share in shares.items():
+        pool = [question for question in classroom.atlas.all_questions if question.hops == hops]
+        drawn += [pool[i] for i in rng.permutation(len(pool))[: round(share * count)].tolist()]
+    drawn = [drawn[i] for i in rng.permutation(len(drawn)).tolist()]
+    part = len(drawn) // 5
+    lessons = classroom.challenger_lessons(drawn[:part]) + classroom.solver_lessons(drawn[part:])
+    for index in rng.permutation(len(lessons)).tolist():
+        yield lessons[index]
+
+
+def _full_name(entity: object) -> str:
+    return f"{entity.name} {entity.qualifier}".rstrip()  # type: ignore[attr-defined]
+
+
+def _words_of(atlas: Atlas) -> frozenset[str]:
+    """Return every word of a world, in lower case: its pages, its questions, and the jargon that no page may show."""
+    texts = [f"{passage.title} {passage.text}" for passage in atlas.passages]
+    texts += [question.text for question in atlas.all_questions]
+    texts += [relation.gap_cue for relation in atlas.relations.values()]
+    return frozenset(re.findall(r"\w+", " ".join(texts).lower()))

@@ -1,0 +1,281 @@
+"""Train the mini policy from scratch on lessons from fictional training worlds: supervised, resumable, on a CPU.
+
+    train(MiniSettings(worlds=60), Path("runs/mini"))                  # about two hours on one core
+    train(None, Path("runs/mini"), resume=True)
+
+    settings.json, log.jsonl      what was asked for, and the loss of every step
+    state.pt                      weights, optimiser and position, replaced at every checkpoint
+    model/                        the policy as a transformers folder, written at the end
+
+The loss is on what the player wrote, never on what it read.  Equal settings give equal weights on one machine, also
+after an interruption.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from agents.mini.lessons import FIRST_SHARES, HOP_SHARES, Classroom, Lesson, draw_lessons
+from agents.mini.model import new_model
+from agents.mini.tokenizer import train_tokenizer
+from agents.policies import SETTINGS_FILE as POLICY_SETTINGS_FILE
+from sesa_env.corpora.atlas import MIN_ENTITIES, generate
+from sesa_env.errors import InvalidInput
+
+SETTINGS_FILE, LOG_FILE, STATE_FILE, MODEL_FOLDER = "settings.json", "log.jsonl", "state.pt", "model"
+FIRST_WORLD = 100
+"""Worlds from here on are for lessons; the training worlds below are left for reinforcement learning."""
+
+
+SAMPLED_WORLDS = 60
+EASY_SHARE = 0.1
+"""Share of the worlds with short questions only, at the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class MiniSettings:
+    """How the mini policy is trained.
+
+    Raises:
+        InvalidInput: a value is out of range.
+    """
+
+    seed: int = 0
+    worlds: int = 20
+    """Training worlds, each gone through once."""
+    entities: int = 1000
+    """Pages of a world."""
+    questions: int = 2000
+    """Questions of a world that are turned into lessons."""
+    vocabulary: int = 2048
+    batch_tokens: int = 4096
+    """Most tokens of one step, padding included."""
+    lr: float = 1e-3
+    warmup: int = 60
+    decay_from: float = 0.4
+    """Share of the training after which the learning rate falls linearly to 5 %."""
+    max_tokens: int = 1280
+    """Longer lessons are left out."""
+
+    def __post_init__(self) -> None:
+        for name in ("worlds", "questions", "batch_tokens", "warmup", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if not 0.0 <= self.decay_from < 1.0:
+            raise InvalidInput(f"decay_from must lie in [0, 1), got {self.decay_from!r}")
+        if self.batch_tokens < self.max_tokens:
+            raise InvalidInput(f"batch_tokens must be at least max_tokens, {self.max_tokens}, got {self.batch_tokens}")
+
+
+class Encoded(NamedTuple):
+    """A lesson in T tokens, with True where the assistant wrote."""
+
+    token_T: list[int]
+    written_T: list[bool]
+
+
+class Batch(NamedTuple):
+    """B lessons flush left, padded to T."""
+
+    token_BT: Tensor
+    attention_BT: Tensor
+    learned_BT: Tensor
+    """True where the token is one that the assistant wrote."""
+
+
+def train(
+    settings: MiniSettings | None,
+    out: Path,
+    *,
+    resume: bool = False,
+    on_step: Callable[[dict[str, float]], None] = lambda row: None,
+) -> Path:
+    """Train and return the folder of the policy.
+
+    Args:
+        settings: how; None to read them from `out`, when resuming.
+        out: folder of the training, new unless resuming.
+        resume: go on from the last checkpoint.
+        on_step: called with the figures of each step.
+
+    Raises:
+        InvalidInput: the folder is in use, or there is nothing to resume.
+    """
+    if resume:
+        settings = MiniSettings(**json.loads((out / SETTINGS_FILE).read_text(encoding="utf-8")))
+    elif settings is None:
+        raise InvalidInput("settings must be given unless the training is resumed, got None")
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise InvalidInput(f"out must be a new or empty folder, got {str(out)!r}")
+        (out / SETTINGS_FILE).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
+    tokenizer = _tokenizer(out / MODEL_FOLDER, settings)
+    model = new_model(vocab_size=len(tokenizer), seed=settings.seed)
+    optimizer = _make_optimizer(model, settings)
+    done, step = 0, 0
+    if resume and (out / STATE_FILE).exists():
+        state = torch.load(out / STATE_FILE, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        done, step = state["worlds"], state["step"]
+    model.train()
+    with (out / LOG_FILE).open("a", encoding="utf-8") as log:
+        for number in range(done, settings.worlds):
+            batches = list(lessons_of(number, settings, tokenizer))
+            for index, batch in enumerate(batches):
+                started = time.monotonic()
+                progress = (number + index / len(batches)) / settings.worlds
+                for group in optimizer.param_groups:
+                    group["lr"] = _rate(progress, step, settings)
+                row = {"step": step, "world": number, "lr": optimizer.param_groups[0]["lr"]}
+                row |= _learn(model, optimizer, batch)
+                row["seconds"] = round(time.monotonic() - started, 3)
+                log.write(json.dumps(row) + "\n")
+                on_step(row)
+                step += 1
+            log.flush()
+            _save_state(out / STATE_FILE, model, optimizer, worlds=number + 1, step=step)
+    model.eval()  # type: ignore[no-untyped-call]
+    save_policy(model, tokenizer, out / MODEL_FOLDER)
+    return out / MODEL_FOLDER
+
+
+SETTINGS = {
+    "model": {"train": "full", "dtype": "float32", "demonstrations": False, "max_context": 1536, "rollout_batch": 80},
+}
+"""What a run with the mini policy needs to be told; written beside the weights."""
+
+
+def save_policy(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write the policy as a transformers folder, its weights in bfloat16."""
+    state = {name: tensor.to(torch.bfloat16) for name, tensor in model.state_dict().items()}
+    model.save_pretrained(folder, state_dict=state)
+    tokenizer.save_pretrained(folder)
+    (folder / POLICY_SETTINGS_FILE).write_text(json.dumps(SETTINGS, indent=2) + "\n", encoding="utf-8")
+
+
+def lessons_of(number: int, settings: MiniSettings, tokenizer: PreTrainedTokenizerFast) -> Iterator[Batch]:
+    """Yield the batches of one world, in random order; lessons of like length share a batch."""
+    rng = np.random.default_rng([settings.seed, number])
+    classroom = Classroom(_world(number, settings), seed=settings.seed)
+    shares = FIRST_SHARES if number < EASY_SHARE * settings.worlds else HOP_SHARES
+    lessons = draw_lessons(classroom, settings.questions, rng=rng, shares=shares)
+    encoded = [encode(lesson, tokenizer) for lesson in lessons]
+    groups = _by_length([one for one in encoded if len(one.token_T) <= settings.max_tokens], settings.batch_tokens)
+    for index in rng.permutation(len(groups)).tolist():
+        yield _batch(groups[index])
+
+
+def encode(lesson: Lesson, tokenizer: PreTrainedTokenizerFast) -> Encoded:
+    """Return a lesson in the ids that the policy will see and write when it plays."""
+    token_T: list[int] = []
+    written_T: list[bool] = []
+    for message in lesson.messages:
+        ids = _ids(message.content, tokenizer)
+        token_T += [*_ids(f"<|{message.role}|>", tokenizer), *ids]
+        written_T += [False, *[message.role == "assistant"] * len(ids)]
+    return Encoded(token_T, written_T)
+
+
+def _ids(text: str, tokenizer: PreTrainedTokenizerFast) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def _world(number: int, settings: MiniSettings) -> Any:
+    return generate(2 * (FIRST_WORLD + number), entities=settings.entities, jargon=True)
+
+
+def _sample_texts(settings: MiniSettings) -> Iterator[str]:
+    """Yield what the vocabulary is learned from: so many worlds that syllables are learned, and not names."""
+    for number in range(SAMPLED_WORLDS):
+        atlas = generate(2 * (FIRST_WORLD + number), entities=MIN_ENTITIES, jargon=True)
+        yield from (f" {passage.title}) {passage.text}" for passage in atlas.passages)
+        rng = np.random.default_rng([settings.seed, number])
+        for lesson in draw_lessons(Classroom(atlas, seed=settings.seed), 100, rng=rng):
+            yield lesson.messages[0].content
+            yield from (message.content for message in lesson.messages if message.role == "assistant")
+
+
+def _by_length(lessons: Sequence[Encoded], batch_tokens: int) -> list[list[Encoded]]:
+    groups: list[list[Encoded]] = []
+    for lesson in sorted(lessons, key=lambda one: len(one.token_T)):
+        if groups and (len(groups[-1]) + 1) * len(lesson.token_T) <= batch_tokens:
+            groups[-1].append(lesson)
+        else:
+            groups.append([lesson])
+    return groups
+
+
+def _batch(lessons: Sequence[Encoded]) -> Batch:
+    longest = max(len(lesson.token_T) for lesson in lessons)
+    token_BT = torch.zeros((len(lessons), longest), dtype=torch.long)
+    attention_BT = torch.zeros((len(lessons), longest), dtype=torch.long)
+    learned_BT = torch.zeros((len(lessons), longest), dtype=torch.bool)
+    for row, lesson in enumerate(lessons):
+        length = len(lesson.token_T)
+        token_BT[row, :length] = torch.tensor(lesson.token_T)
+        attention_BT[row, :length] = 1
+        learned_BT[row, :length] = torch.tensor(lesson.written_T)
+    return Batch(token_BT, attention_BT, learned_BT)
+
+
+def _learn(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, float]:
+    """Take one step; the output layer is applied where something is learned, and nowhere else."""
+    hidden_BTD = model.model(input_ids=batch.token_BT, attention_mask=batch.attention_BT).last_hidden_state
+    learned_BT = batch.learned_BT[:, 1:]
+    logits_NV = model.lm_head(hidden_BTD[:, :-1][learned_BT])
+    token_N = batch.token_BT[:, 1:][learned_BT]
+    loss = nn.functional.cross_entropy(logits_NV, token_N)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if not torch.isfinite(norm):
+        raise InvalidInput(f"lr must keep the gradient finite, got a norm of {float(norm)!r}")
+    optimizer.step()
+    accuracy = (logits_NV.argmax(dim=-1) == token_N).float().mean()
+    return {
+        "loss": round(float(loss.detach()), 4),
+        "accuracy": round(float(accuracy), 4),
+        "learned": int(token_N.numel()),
+        "tokens": int(batch.attention_BT.sum()),
+    }
+
+
+def _tokenizer(folder: Path, settings: MiniSettings) -> PreTrainedTokenizerFast:
+    """Return the vocabulary of the training, learned when it begins and kept from then on."""
+    if not (folder / "tokenizer.json").exists():
+        train_tokenizer(_sample_texts(settings), size=settings.vocabulary).save_pretrained(folder)
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
+    return tokenizer
+
+
+def _make_optimizer(model: LlamaForCausalLM, settings: MiniSettings) -> torch.optim.AdamW:
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.95))
+
+
+def _rate(progress: float, step: int, settings: MiniSettings) -> float:
+    fall = max(0.0, (progress - settings.decay_from) / (1.0 - settings.decay_from))
+    return settings.lr * min(1.0, (step + 1) / settings.warmup) * (1.0 - 0.95 * fall)
+
+
+def _save_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, *, worlds: int, step: int) -> None:
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "worlds": worlds, "step": step}
+    draft = path.with_suffix(".draft")
+    torch.save(state, draft)
+    os.replace(draft, path)

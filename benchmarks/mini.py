@@ -1,0 +1,56 @@
+"""The commands about the mini policy: train it from scratch, and examine it.
+
+sesa mini train --out runs/mini
+sesa mini eval runs/mini/model --questions 170
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sesa_env.errors import InvalidInput
+
+app = typer.Typer(no_args_is_help=True, help="Make and measure the small policy that learns within minutes.")
+
+
+@app.command("train")
+def train_command(
+    out: Annotated[Path, typer.Option(help="Folder of the training; new unless --resume.")],
+    worlds: Annotated[int, typer.Option(min=1, help="Training worlds to go through; 20 take about an hour.")] = 20,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+) -> None:
+    """Train the mini policy from scratch on scripted conversations from fictional worlds."""
+    from agents.mini.train import MiniSettings, train
+
+    def tell(row: dict[str, float]) -> None:
+        if row["step"] % 25 == 0:
+            typer.echo(f"step {row['step']}, world {row['world']}, loss {row['loss']:.3f}, right {row['accuracy']:.1%}")
+
+    folder = train(None if resume else MiniSettings(seed=seed, worlds=worlds), out, resume=resume, on_step=tell)
+    typer.echo(f"policy saved in {folder}")
+
+
+@app.command("eval")
+def eval_command(
+    policy: Annotated[Path, typer.Argument(help="Folder of a policy.")],
+    worlds: Annotated[str, typer.Option(help="Test worlds: odd numbers, comma-separated.")] = "1,3,5",
+    questions: Annotated[int, typer.Option(min=1, help="Most questions of each family in each world.")] = 170,
+    top_k: Annotated[int, typer.Option(min=1, help="Passages per search.")] = 3,
+    out: Annotated[Path | None, typer.Option(help="New file for the rows.")] = None,
+) -> None:
+    """Measure exact match in test worlds by number of hops, and with relevant and irrelevant skills."""
+    from benchmarks.mini_exam import evaluate_policy, table
+
+    if out is not None and out.exists():
+        raise InvalidInput(f"out must be a new file, got {str(out)!r}, which exists")
+    numbers = [int(world) for world in worlds.split(",")]
+    rows = evaluate_policy(policy, worlds=numbers, questions=questions, top_k=top_k)
+    if out is not None:
+        out.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows), encoding="utf-8")
+    typer.echo(table(rows))

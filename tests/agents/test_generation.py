@@ -1,0 +1,386 @@
+"""What is kept between turns must change nothing but the time: tokens and log-probabilities are those of a fresh pass.
+
+TRAPS C8, C9, D9, D10, D12, I4.
+"""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GptOssConfig,
+    GptOssForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
+)
+
+from agents.generation import Writer
+from agents.generation.attention import NAME, Scores, join, look_up
+from sesa_env.errors import InvalidInput
+
+VOCABULARY = 97
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "eos_token_id": None,
+    "bos_token_id": None,
+    "pad_token_id": None,
+}
+WINDOW = 24  # shorter than the texts below, so that it hides something
+FAMILIES = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=WINDOW)),
+    "gemma2": lambda: Gemma2ForCausalLM(
+        Gemma2Config(**SIZES, head_dim=8, sliding_window=WINDOW, attn_logit_softcapping=2.0, query_pre_attn_scalar=8)
+    ),
+    "gemma3": lambda: Gemma3ForCausalLM(
+        Gemma3TextConfig(
+            **SIZES, head_dim=8, sliding_window=WINDOW, layer_types=["sliding_attention", "full_attention"]
+        )
+    ),
+}
+
+
+def build(family):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = FAMILIES[family]().eval()
+        with torch.no_grad():  # large enough for attention to matter to what is written
+            for tensor in model.parameters():
+                if tensor.dim() == 2:
+                    tensor.normal_(std=0.25)
+    model.set_attn_implementation("eager")
+    return model
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def any_model(request):
+    return build(request.param)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build("llama")
+
+
+def make_writer(model, **changes):
+    return Writer(model, **{"end_ids": (), "side_by_side": 4, "max_context": 512, **changes})
+
+
+def write(writer, prompts, *, temperature=0.0, seed=0, steps=8, stopped=lambda ids: False, names=None):
+    return writer.write(
+        prompts,
+        stopped=stopped,
+        max_new_tokens=steps,
+        temperature=temperature,
+        generator=torch.Generator().manual_seed(seed),
+        names=names,
+    )
+
+
+def tokens(rng, length):
+    return [rng.randrange(VOCABULARY) for _ in range(length)]
+
+
+def plain_logps(model, prompt, completion, temperature=1.0):
+    """Log-probabilities of a completion by one forward pass over the whole text."""
+    token_1T = torch.tensor([[*prompt, *completion]])
+    with torch.no_grad():
+        logp_TV = (model(token_1T).logits[0].float() / temperature).log_softmax(dim=-1)
+    return logp_TV[len(prompt) - 1 : -1].gather(-1, token_1T[0, len(prompt) :, None]).squeeze(-1).tolist()
+
+
+def greedy(model, prompt, steps):
+    """What `transformers` writes after the prompt."""
+    token_1T = torch.tensor([prompt])
+    out_1T = model.generate(token_1T, attention_mask=torch.ones_like(token_1T), max_new_tokens=steps, do_sample=False)
+    return tuple(out_1T[0, len(prompt) :].tolist())
+
+
+PROMPTS = [[5, 6, 7, 8], [5, 6, 9], [5, 6, 7, 8, 10, 11, 12, 13, 14], [5, 6, 7, 8]]
+
+
+def test_turn_after_turn_it_writes_what_transformers_writes_after_the_whole_text(any_model):
+    """Ragged lengths, equal prompts, a shared beginning, turns that stop early, attempts that pause."""
+    rng = random.Random(1)
+    start = tokens(rng, 40)
+    texts = [start + tokens(rng, length) for length in (3, 9, 20, 5, 12)]
+    texts.append(list(texts[0]))
+    writer = make_writer(any_model)
+    for turn in range(4):
+        playing = [row for row in range(len(texts)) if turn == 0 or rng.random() < 0.7]
+        prompts = [texts[row] for row in playing]
+        completions = write(
+            writer, prompts, stopped=lambda ids: ids[-1] % 7 == 0, names=[f"episode {row}" for row in playing]
+        )
+        for row, prompt, completion in zip(playing, prompts, completions, strict=True):
+            assert completion.token_T == greedy(any_model, prompt, len(completion.token_T))
+            assert completion.logp_T == pytest.approx(plain_logps(any_model, prompt, completion.token_T), abs=1e-4)
+            texts[row] = [*prompt, *completion.token_T, *tokens(rng, rng.randrange(1, 30))]
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_order_of_turns_in_any_company_gives_what_each_text_alone_gives(model, data):
+    rng = random.Random(data.draw(st.integers(0, 10**6)))
+    start = tokens(rng, data.draw(st.sampled_from([0, 10, 50])))
+    texts = [start + tokens(rng, rng.randrange(1, 20)) for _ in range(5)]
+    texts += [list(text) for text in texts[: data.draw(st.integers(0, 3))]]
+    writer = make_writer(
+        model, side_by_side=data.draw(st.integers(1, 4)), max_context=data.draw(st.sampled_from([64, 512]))
+    )
+    for _ in range(4):
+        playing = data.draw(st.lists(st.sampled_from(range(len(texts))), unique=True, min_size=1))
+        completions = write(
+            writer,
+            [texts[row] for row in playing],
+            steps=5,
+            stopped=lambda ids: ids[-1] % 5 == 0,
+            names=[str(row) for row in playing],
+        )
+        for row, completion in zip(playing, completions, strict=True):
+            (alone,) = write(make_writer(model), [texts[row]], steps=5, stopped=lambda ids: ids[-1] % 5 == 0)
+            assert completion.token_T == alone.token_T
+            assert completion.finish == alone.finish
+            assert completion.logp_T == pytest.approx(alone.logp_T, abs=1e-4)
+            texts[row] = [*texts[row], *completion.token_T, *tokens(rng, rng.randrange(1, 9))]
+
+
+def test_each_token_is_read_once_and_equal_prompts_are_read_together(model):
+    seen = []
+    hook = model.get_input_embeddings().register_forward_pre_hook(lambda module, args: seen.append(args[0].numel()))
+    rng = random.Random(2)
+    start = tokens(rng, 40)
+    questions = [start + tokens(rng, 10), start + tokens(rng, 15)]
+    prompts, names = [*[questions[0]] * 3, *[questions[1]] * 3], list("abcdef")
+    writer = make_writer(model, side_by_side=6)
+    try:
+        first = write(writer, prompts, temperature=1.0, steps=4, names=names)
+        # The last token of a turn is not read before the next turn.
+        assert sum(seen) == 40 + 10 + 15 + 6 * 3
+        seen.clear()
+        observations = [tokens(rng, length) for length in (7, 3, 9, 1, 5, 6)]
+        grown = [[*p, *c.token_T, *o] for p, c, o in zip(prompts, first, observations, strict=True)]
+        write(writer, grown, temperature=1.0, steps=4, names=names)
+        assert sum(seen) == 6 + 31 + 6 * 3
+    finally:
+        hook.remove()
+
+
+def test_a_beginning_found_once_is_shared_by_those_who_come_later(model):
+    seen = []
+    hook = model.get_input_embeddings().register_forward_pre_hook(lambda module, args: seen.append(args[0].numel()))
+    rng = random.Random(3)
+    start = tokens(rng, 40)
+    writer = make_writer(model)
+    late = [start + tokens(rng, 6), start + tokens(rng, 8)]
+    try:
+        write(writer, [start + tokens(rng, 10)] * 2, steps=1, names=["a", "b"])  # its beginning is all of the prompt
+        seen.clear()
+        completions = write(writer, late, steps=1, names=["c", "d"])
+        assert sum(seen) == 6 + 8
+    finally:
+        hook.remove()
+    assert [one.token_T for one in completions] == [greedy(model, prompt, 1) for prompt in late]
+
+
+def train_a_little(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    model(torch.tensor([[1, 2, 3]])).logits.square().mean().backward()
+    optimizer.step()
+
+
+def load(model):
+    model.load_state_dict({name: tensor * 1.5 for name, tensor in model.state_dict().items()})
+
+
+def replace(model):
+    layer = model.model.layers[0].mlp.down_proj
+    layer.weight = torch.nn.Parameter(layer.weight.detach() * -1.0)
+
+
+@pytest.mark.parametrize("change", [train_a_little, load, replace])
+def test_nothing_computed_with_other_weights_is_used_again(change):
+    model = build("llama")
+    writer = make_writer(model)
+    prompts = [[*range(40), 50], [*range(40), 60, 61]]
+    before = write(writer, prompts, names=["a", "b"])
+    grown = [[*p, *c.token_T, 70] for p, c in zip(prompts, before, strict=True)]
+    change(model)
+    model.zero_grad()
+    for prompt, completion in zip(grown, write(writer, grown, names=["a", "b"]), strict=True):
+        assert completion.logp_T == pytest.approx(plain_logps(model, prompt, completion.token_T), abs=1e-4)
+        assert completion.token_T == greedy(model, prompt, len(completion.token_T))
+
+
+def test_a_text_that_does_not_go_on_where_it_ended_is_read_anew(model):
+    writer = make_writer(model)
+    write(writer, [[1, 2, 3, 4]], names=["a"])
+    for prompt in ([1, 2, 9, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], [1, 2], [1, 2, 3, 4]):
+        (completion,) = write(writer, [prompt], names=["a"])
+        assert completion.token_T == greedy(model, prompt, 8)
+
+
+def test_what_is_kept_is_bounded_and_freed(model):
+    rng = random.Random(4)
+    writer = make_writer(model, side_by_side=2, max_context=100)
+    texts = [tokens(rng, 30) for _ in range(8)]
+    for _ in range(3):
+        completions = write(writer, texts, steps=4, names=[str(row) for row in range(8)])
+        assert 0 < len(writer.kept) < 8
+        assert writer.kept.tokens <= 2 * 100
+        texts = [[*text, *one.token_T, 1, 2] for text, one in zip(texts, completions, strict=True)]
+    writer.forget(str(row) for row in range(8))
+    assert (len(writer.kept), writer.kept.tokens) == (0, 0)
+    write(writer, texts, steps=4)  # without names nothing is kept
+    assert len(writer.kept) == 0
+
+
+def test_attempts_in_use_are_not_pushed_out_by_newer_ones(model):
+    writer = make_writer(model, side_by_side=1, max_context=300)  # room for two of these
+    texts = [[*range(40), *tokens(random.Random(row), 60)] for row in range(3)]
+    names = ["a", "b", "c"]
+    first = write(writer, texts, steps=2, names=names)
+    kept = [name for name in names if name in writer.kept]
+    assert len(kept) == 2
+    write(writer, [[*text, *one.token_T, 3] for text, one in zip(texts, first, strict=True)], steps=2, names=names)
+    assert [name for name in names if name in writer.kept] == kept
+    write(writer, texts[:2], steps=2, names=["d", "e"])  # the others may be done for all we know
+    assert "d" in writer.kept
+
+
+def test_rows_that_end_are_dropped_and_do_not_disturb_the_others(model):
+    whole = write(make_writer(model), PROMPTS)
+    first_token = whole[0].token_T[0]
+    ended = write(make_writer(model, end_ids={first_token}), PROMPTS)
+    assert (ended[0].token_T, ended[0].finish) == ((first_token,), "end")
+    for before, after in zip(whole, ended, strict=True):
+        assert after.token_T == before.token_T[: len(after.token_T)]
+        assert after.finish == ("end" if first_token in before.token_T else "length")
+
+
+def test_a_stop_keeps_the_token_that_completed_it(model):
+    completions = write(make_writer(model), PROMPTS, stopped=lambda ids: len(ids) == 3)
+    assert [(len(one.token_T), one.finish) for one in completions] == [(3, "stop")] * len(PROMPTS)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_logps_are_those_of_a_plain_pass_at_the_same_temperature(model, temperature):
+    completions = write(make_writer(model), PROMPTS, temperature=temperature)
+    for prompt, completion in zip(PROMPTS, completions, strict=True):
+        expected = plain_logps(model, prompt, completion.token_T, temperature)
+        assert completion.logp_T == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_seed_decides_what_is_drawn_whatever_the_batches(model):
+    def drawn(seed, side_by_side):
+        completions = write(make_writer(model, side_by_side=side_by_side), PROMPTS, temperature=1.0, seed=seed)
+        return [one.token_T for one in completions]
+
+    assert drawn(1, 4) == drawn(1, 4) == drawn(1, 3) == drawn(1, 1)
+    assert drawn(1, 4) != drawn(2, 4)
+    assert drawn(1, 4)[0] != drawn(1, 4)[3]  # equal prompts draw for themselves
+
+
+def test_sampling_leaves_the_global_random_state_alone(model):
+    before = torch.random.get_rng_state()
+    write(make_writer(model), PROMPTS, temperature=1.0)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_bfloat16_stays_within_its_rounding_of_a_plain_pass():
+    model = build("llama").to(torch.bfloat16)
+    rng = random.Random(5)
+    texts = [tokens(rng, length) for length in (40, 12, 25)]
+    writer = make_writer(model)
+    for _ in range(3):
+        completions = write(writer, texts, temperature=1.0, names=["a", "b", "c"])
+        for text, completion in zip(texts, completions, strict=True):
+            # Logits here go up to about 10, where neighbouring bfloat16 numbers are 1/16 apart.
+            assert completion.logp_T == pytest.approx(plain_logps(model, text, completion.token_T), abs=0.25)
+        texts = [[*text, *one.token_T, 1, 2, 3] for text, one in zip(texts, completions, strict=True)]
+
+
+def test_autocast_is_followed_and_its_end_noticed(model):
+    writer, prompt = make_writer(model), [*range(40)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        (coarse,) = write(writer, [prompt], names=["a"])
+        assert coarse.logp_T == pytest.approx(plain_logps(model, prompt, coarse.token_T), abs=0.25)
+    grown = [*prompt, *coarse.token_T, 3]
+    (fine,) = write(writer, [grown], names=["a"])
+    assert fine.logp_T == pytest.approx(plain_logps(model, grown, fine.token_T), abs=1e-4)
+
+
+def test_the_model_gets_its_own_attention_back(model):
+    def fail(ids):
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        write(make_writer(model), PROMPTS, stopped=fail)
+    assert model.config._attn_implementation == "eager" != NAME
+    model(torch.tensor([[1, 2]])).logits.sum().backward()  # and can be trained as before
+    model.zero_grad()
+
+
+ROPE = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+LAYERS = {"num_hidden_layers": 2, "vocab_size": VOCABULARY}
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=ROPE)), "rotary embedding 'dynamic'"),
+        (lambda: Qwen3NextForCausalLM(Qwen3NextConfig(**SIZES, layer_types=["linear_attention"] * 2)), "linear_attent"),
+        (lambda: GptOssForCausalLM(GptOssConfig(**SIZES, head_dim=8, num_local_experts=2)), "s_aux"),
+        (lambda: BloomForCausalLM(BloomConfig(**LAYERS, hidden_size=32, n_head=4)), "0 of its 2 layers"),
+        (lambda: MambaForCausalLM(MambaConfig(**LAYERS, hidden_size=32)), "no attention heads"),
+    ],
+)
+def test_a_model_whose_keys_cannot_be_kept_is_refused(make, says):
+    with pytest.raises(InvalidInput, match=says):
+        write(make_writer(make().eval()), [[1, 2, 3]])
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "a", "b", "c"]])
+def test_names_that_do_not_tell_the_texts_apart_are_refused(model, names):
+    with pytest.raises(InvalidInput, match="4 different"):
+        write(make_writer(model), PROMPTS, names=names)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_both_kernels_find_the_same_and_parts_make_the_whole(causal):
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 7, 8) for _ in range(3))
+    fused = look_up(query, key, value, Scores(0.3), causal=causal)
+    plain = look_up(query, key, value, Scores(0.3, softcap=1e6), causal=causal)
+    for one, other in zip(fused, plain, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    if not causal:
+        parts = [look_up(query, key[:, :, span], value[:, :, span], Scores(0.3)) for span in (slice(2), slice(2, 7))]
+        for one, other in zip(fused, join(*parts), strict=True):
+            assert torch.allclose(one, other, atol=1e-5)

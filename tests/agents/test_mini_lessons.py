@@ -1,0 +1,117 @@
+"""Lessons of the mini policy: each can be played and wins, and hints kept for the exam occur in none."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, suffix_of, triggers_of
+from agents.mini.lessons import Classroom, Lesson, draw_lessons
+from sesa_env.corpora.atlas import generate
+from sesa_env.corpora.atlas.relations import RELATIONS
+from sesa_env.game import Game, GameSettings, Move, advance
+from sesa_env.judge import ExactMatchJudge
+from sesa_env.text import read_action
+from sesa_env.types import Question
+
+
+@pytest.fixture(scope="module")
+def classroom() -> Classroom:
+    return Classroom(generate(200, entities=400, jargon=True), seed=0)
+
+
+@pytest.fixture(scope="module")
+def lessons(classroom: Classroom) -> list[Lesson]:
+    return list(draw_lessons(classroom, 600, rng=np.random.default_rng(0)))
+
+
+def texts(lesson: Lesson, role: str) -> list[str]:
+    return [message.content for message in lesson.messages if message.role == role]
+
+
+def test_there_are_lessons_of_every_length_with_and_without_skills_and_for_both_roles(lessons: list[Lesson]) -> None:
+    families = {lesson.family for lesson in lessons}
+    assert {"1-hop", "hint-1", "hint-2", "hint-3", "challenger-1", "challenger-2", "challenger-3"} <= families
+    solvers = [lesson for lesson in lessons if not lesson.family.startswith("challenger")]
+    with_skills = [lesson for lesson in solvers if lesson.messages[0].content.startswith("<skills>")]
+    assert 0.4 < len(with_skills) / len(solvers) < 0.85
+
+
+def test_what_a_solver_says_in_a_lesson_wins_when_it_is_played(classroom: Classroom, lessons: list[Lesson]) -> None:
+    by_text = {question.text: question for question in classroom.atlas.all_questions}
+    played = 0
+    for lesson in lessons:
+        asked = lesson.messages[0].content.rpartition("Question: ")[2]
+        question = by_text.get(asked)
+        if question is None:  # a challenger's, or one with a coined word in the question
+            continue
+        game = Game(GameSettings(), judge=ExactMatchJudge())
+        game.ask(Question("q", asked, question.answers), attempts=1)
+        for text in texts(lesson, "assistant"):
+            advance([Move(game, game.active[0], text)], classroom.retriever)
+        assert game.result.solvers[0].reward == 1.0, lesson
+        played += 1
+    assert played > 100
+
+
+def test_each_turn_plans_what_is_left_and_searches_for_the_first_of_it(lessons: list[Lesson]) -> None:
+    for lesson in lessons:
+        if lesson.family.startswith("challenger"):
+            continue
+        *searches, answer = texts(lesson, "assistant")
+        plans = [re.fullmatch(r"<think> (.*)</think><search> (.*)</search>", text) for text in searches]
+        assert all(plans)
+        assert read_action(answer, role="solver").kind == "answer"
+        left = [plan[1].split("; ") for plan in plans if plan]
+        assert [len(hops) for hops in left] == list(range(len(searches), 0, -1))
+        assert all(plan[2].endswith(hops[0]) for plan, hops in zip(plans, left, strict=True) if plan)
+
+
+def test_a_challengers_lesson_ends_with_a_question_that_does_not_give_its_answer_away(lessons: list[Lesson]) -> None:
+    posed = [lesson for lesson in lessons if lesson.family.startswith("challenger")]
+    assert posed
+    for lesson in posed:
+        target = lesson.messages[0].content.split("\n")[0].removeprefix("Answer: ")
+        action = read_action(texts(lesson, "assistant")[-1], role="challenger")
+        assert action.kind == "question"
+        assert target not in action.text
+        assert len(texts(lesson, "assistant")) <= GameSettings().challenger_turns
+
+
+def test_hints_about_unseen_relations_are_kept_for_the_exam(classroom: Classroom, lessons: list[Lesson]) -> None:
+    assert len(UNSEEN) >= 5
+    kept = {classroom.atlas.relations[name].gap_cue for name in UNSEEN} - {""}
+    for lesson in lessons:
+        block = lesson.messages[0].content.rpartition("</skills>")[0]
+        assert not kept & set(re.findall(r"\w+", block.lower()))
+
+
+def test_a_hint_names_its_trigger_and_gives_the_query() -> None:
+    rng = np.random.default_rng(0)
+    for relation in RELATIONS.values():
+        for back in {False, bool(relation.ask_back)}:
+            assert triggers_of(relation, back=back)
+            suffix = suffix_of(relation, back=back, reworded=False)
+            hint = draw_hint(relation, back=back, suffix=suffix, rng=rng, trigger="glarpid")
+            assert hint.triggers == ("glarpid",)
+            assert "glarpid" in hint.description.lower()
+            assert hint.queries[0].endswith(suffix)
+
+
+def test_an_irrelevant_skill_does_not_translate_what_the_question_asks() -> None:
+    rng = np.random.default_rng(1)
+    names = ("director", "capital")
+    words = {RELATIONS[name].cue for name in names}
+    for _ in range(300):
+        skill = draw_irrelevant(names, coin=lambda: "Zorpal", rng=rng)
+        if "zorpal" in skill.text:
+            assert not words & set(skill.triggers)
+
+
+def test_the_steps_of_a_question_join_end_to_end(classroom: Classroom) -> None:
+    for question in classroom.atlas.all_questions:
+        steps = classroom.steps(question)
+        assert tuple(step.query for step in steps) == classroom.atlas.gold_queries(question.id)
+        assert all(step.name and step.suffix for step in steps)
