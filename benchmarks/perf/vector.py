@@ -8,8 +8,9 @@ Every slot searches for another question; with `--alike 5` each question is sear
 attempts at it begin alike.  Only steps that search are timed, by the wall clock, since a back end may use threads.
 
 "vector" is `gymnasium.make_vec`, "single" Gymnasium's `SyncVectorEnv` over as many environments; "tool" is the search
-tool alone, called with all queries at once or with one after the other.  They take turns with the same queries, so that
-a busy machine slows all, and a ratio is that of one repeat.
+tool alone, called with all queries at once or with one after the other.  They take turns with the same questions, so
+that a busy machine slows all, and a ratio is that of one repeat.  A word that no passage has makes each query a new
+one, since some tools remember what they were asked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -103,22 +104,27 @@ def measure(ways: Ways, questions: Sequence[str], *, slots: int, alike: int, rou
             f"alike must divide {slots} slots, with a question for each part, got {alike}, {len(questions)} questions"
         )
     source = cycle(dict.fromkeys(questions))
+    number = count()
     for timed in ways.timed.values():
-        timed(_ticks(source, slots=slots, alike=alike))
+        timed(_queries(_ticks(source, slots=slots, alike=alike), next(number)))
     rates = []
     for repeat in range(repeats):
         seconds = dict.fromkeys(WAYS, 0.0)
-        for number in range(rounds):
+        for turn in range(rounds):
             ticks = _ticks(source, slots=slots, alike=alike)
             for place in range(len(WAYS)):
-                way = WAYS[(place + number + repeat) % len(WAYS)]
-                seconds[way] += ways.timed[way](ticks)
+                way = WAYS[(place + turn + repeat) % len(WAYS)]
+                seconds[way] += ways.timed[way](_queries(ticks, next(number)))
         rates += [Rate(way, repeat, rounds * TICKS * slots / taken) for way, taken in seconds.items()]
     return rates
 
 
 def _ticks(source: Iterator[str], *, slots: int, alike: int) -> list[list[str]]:
     return [[query for query in islice(source, slots // alike) for _ in range(alike)] for _ in range(TICKS)]
+
+
+def _queries(ticks: Sequence[Sequence[str]], number: int) -> list[list[str]]:
+    return [[f"{question} q{number}t{tick}" for question in questions] for tick, questions in enumerate(ticks)]
 
 
 def report(rates: Sequence[Rate]) -> str:

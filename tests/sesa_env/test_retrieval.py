@@ -308,3 +308,14 @@ def test_the_name_changes_with_the_corpus_and_the_back_end(retriever):
     same = Bm25Retriever.from_passages(PASSAGES, "fingerprint of the corpus")
     assert other.fingerprint != retriever.fingerprint
     assert (same.fingerprint == retriever.fingerprint) == isinstance(retriever, Bm25Retriever)
+
+
+@given(
+    st.integers(1, 40), st.integers(0, 3000), st.sampled_from([2, 5, 1000, 10**9]), st.floats(0.0, 1.0), st.integers(0)
+)
+def test_the_best_are_those_of_a_full_sort_with_ties_in_the_order_of_the_corpus(k, passages, values, zeros, seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(1, values, size=passages).astype(np.float32)
+    scores[rng.random(passages) < zeros] = 0.0
+    wanted = sorted((place for place in range(passages) if scores[place] > 0), key=lambda place: -scores[place])[:k]
+    assert bm25._best(scores, k).tolist() == wanted

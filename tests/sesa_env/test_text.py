@@ -247,6 +247,12 @@ def test_normalising_twice_changes_nothing_more(text):
     assert normalise_answer(normalise_answer(text)) == normalise_answer(text)
 
 
+@given(st.text(st.characters(max_codepoint=127)))
+def test_plain_text_is_normalised_as_any_other(text):
+    assert normalise_answer(text) == normalise_answer(f"{text}\u200b")  # the mark vanishes, and takes the general way
+    assert contains_answer(text, "a b") == contains_answer(f"{text}\u200b", "a b")
+
+
 @given(st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=126)))
 def test_on_ascii_the_rule_is_that_of_squad(text):
     lowered = "".join(c for c in text.lower() if c.isalnum() or c == " ")  # printable ASCII: all else is punctuation
