@@ -1,10 +1,13 @@
 """What several tests share: a chat model small enough to train in a test, and a small corpus of our own."""
 
 import json
+import os
 
 import pytest
 from hypothesis import settings
 
+# The models of the tests are so small that threads only wait for each other, endlessly so beside another job.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("patient", deadline=None)  # a shared machine has no deadlines worth failing for
 settings.load_profile("patient")
 
