@@ -92,6 +92,8 @@ def excerpt(text: str, wanted: str, max_chars: int) -> str:
     if len(line) <= max_chars:
         return line
     line = " ".join(normalise(text).split())
+    if len(line) <= max_chars:  # invisible characters have gone, perhaps all there was
+        return line
     first, last = _place(line, wanted)
     room = max(1, max_chars - 2)  # for an ellipsis at either end
     start = max(0, min(first - max(0, room - (last - first)) // 2, len(line) - room))

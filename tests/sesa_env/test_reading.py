@@ -363,6 +363,7 @@ def test_an_excerpt_lies_around_the_text_wherever_that_is():
 @example(title="T" * 99, texts=["word " * 99] * 9, find="", near=[])
 @example(title="T" * 99, texts=["word " * 99] * 9, find="word", near=[])
 @example(title="T", texts=[], find="", near=["T" * 999] * 9)
+@example(title="T", texts=[" \x1b"], find="0", near=[])
 @given(title=WORDS, texts=st.lists(WORDS, max_size=4), find=st.text(max_size=20), near=st.lists(WORDS, max_size=5))
 def test_a_reading_is_bounded_and_without_power(title, texts, find, near):
     passages = tuple(Passage(str(number), title * 9, text * 9) for number, text in enumerate(texts))
