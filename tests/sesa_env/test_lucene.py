@@ -279,9 +279,10 @@ print([[hits[0].id for hits in lists] for lists in found])
 @needs_java
 def test_control_c_still_reaches_python(folder):
     script = (
-        OPEN
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored when run in the background
+        + OPEN
         + """
-import os, signal, time
+import os, time
 retriever.search(["lake"], 1)
 try:
     os.kill(os.getpid(), signal.SIGINT)
