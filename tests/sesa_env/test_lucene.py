@@ -279,7 +279,7 @@ print([[hits[0].id for hits in lists] for lists in found])
 @needs_java
 def test_control_c_still_reaches_python(folder):
     script = (
-        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored when run in the background
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job ignores it
         + OPEN
         + """
 import os, time
