@@ -7,6 +7,7 @@ sesa mini eval runs/mini/model --questions 170
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -49,6 +50,8 @@ def eval_command(
 
     if out is not None and out.exists():
         raise InvalidInput(f"out must be a new file, got {str(out)!r}, which exists")
+    if not re.fullmatch(r"\d+(,\d+)*", worlds):
+        raise InvalidInput(f"worlds must be whole numbers, comma-separated, got {worlds!r}")
     numbers = [int(world) for world in worlds.split(",")]
     rows = evaluate_policy(policy, worlds=numbers, questions=questions, top_k=top_k)
     if out is not None:

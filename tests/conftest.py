@@ -101,6 +101,24 @@ def corpus_file(tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def sesa(monkeypatch, capsys):
+    """Run the `sesa` command and return exit code, stdout and stderr."""
+    from benchmarks.__main__ import main
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["sesa", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        return code, *capsys.readouterr()
+
+    return run
+
+
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path_factory, monkeypatch):
     """Keep tests out of the user's cache, and let them share one of their own."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from sesa_env.corpora.atlas.relations import KINDS, RELATIONS, Relation
+from sesa_env.corpora.atlas.relations import RELATIONS, Relation
 from skill_memory.diagnose import Diagnosis
 from skill_memory.priming import load_seeds
 from skill_memory.relations import RELATIONS as NOUNS
@@ -49,13 +49,6 @@ def triggers_of(relation: Relation, *, back: bool) -> tuple[str, ...]:
     """Return the ways in which a hint may name what is asked for, in the words that questions use."""
     templates = (relation.noun_back, *relation.ask_back) if back else (relation.noun, *relation.ask)
     return tuple(dict.fromkeys(filter(None, (*map(_content_words, templates), relation.cue))))
-
-
-def suffix_of(relation: Relation, *, back: bool, reworded: bool) -> str:
-    """Return what a query adds to the name: the cue and, when the page of another is sought, its kind."""
-    cue = relation.gap_cue if reworded and relation.gap_cue else relation.cue
-    noun = KINDS[relation.subject].noun(reworded=reworded) if back and relation.subject != "person" else ""
-    return f"{cue} {noun}".rstrip()
 
 
 def draw_hint(relation: Relation, *, back: bool, suffix: str, rng: np.random.Generator, trigger: str = "") -> Skill:
@@ -99,7 +92,7 @@ def draw_irrelevant(avoid: Sequence[str], *, coin: Callable[[], str], rng: np.ra
     others = [relation for relation in _TAUGHT if relation.name not in avoid]
     relation = _one(others, rng)
     back = bool(relation.ask_back) and rng.random() < 0.5
-    suffix = " ".join([coin().lower(), *suffix_of(relation, back=back, reworded=True).split()[1:]])
+    suffix = " ".join([coin().lower(), *relation.query_words(back=back, reworded=True).split()[1:]])
     trigger = coin().lower() if rng.random() < 0.4 else ""
     return draw_hint(relation, back=back, suffix=suffix, rng=rng, trigger=trigger)
 

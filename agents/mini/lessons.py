@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.base import Message
-from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, suffix_of
+from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant
 from sesa_env.corpora.atlas import Atlas
 from sesa_env.corpora.atlas.names import Words
 from sesa_env.corpora.atlas.relations import Relation
@@ -96,7 +96,7 @@ class Classroom:
         found = []
         for fact, query, back in zip(facts, queries, backs, strict=True):
             relation, reworded = self.atlas.relations[fact.relation], self._entities[fact.subject].reworded
-            suffix = suffix_of(relation, back=back, reworded=reworded)
+            suffix = relation.query_words(back=back, reworded=reworded)
             found.append(Step(query.removesuffix(suffix).rstrip(), suffix, fact.subject, relation, back, reworded))
         return tuple(found)
 
@@ -130,7 +130,7 @@ class Classroom:
             step = steps[index]
             # A plain page is found by a coined word only because its title is in the query.
             reworded = index in coined or (not step.back and bool(step.relation.gap_cue) and self._rng.random() < 0.5)
-            suffix = suffix_of(step.relation, back=step.back, reworded=reworded)
+            suffix = step.relation.query_words(back=step.back, reworded=reworded)
             trigger = ""
             if self._rng.random() < INVENTED_TRIGGER_SHARE:
                 trigger, text = self._rename(step.relation, text)
@@ -188,11 +188,11 @@ class Classroom:
         walk = [(answer, "")]
         for fact, step in zip(reversed(self.atlas.chain(question.id)), reversed(self.steps(question)), strict=True):
             if step.back:  # its page is that of what it leads to
-                walk.append((_full_name(self._entities[fact.subject]), fact.subject))
+                walk.append((self._entities[fact.subject].full_name, fact.subject))
                 continue
             entity = self._entities.get(fact.object)
-            known = _full_name(entity) if entity else fact.object
-            walk.append((f"{known} {suffix_of(step.relation, back=True, reworded=step.reworded)}", fact.subject))
+            known = entity.full_name if entity else fact.object
+            walk.append((f"{known} {step.relation.query_words(back=True, reworded=step.reworded)}", fact.subject))
         return walk
 
     def _pose(self, question: Question, walk: list[tuple[str, str]], pages: dict[str, list[Passage]]) -> Lesson | None:
@@ -250,10 +250,6 @@ def draw_lessons(
     lessons = classroom.challenger_lessons(drawn[:part]) + classroom.solver_lessons(drawn[part:])
     for index in rng.permutation(len(lessons)).tolist():
         yield lessons[index]
-
-
-def _full_name(entity: object) -> str:
-    return f"{entity.name} {entity.qualifier}".rstrip()  # type: ignore[attr-defined]
 
 
 def _words_of(atlas: Atlas) -> frozenset[str]:

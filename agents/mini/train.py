@@ -14,7 +14,6 @@ after an interruption.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -32,6 +31,7 @@ from agents.mini.tokenizer import train_tokenizer
 from agents.policies import SETTINGS_FILE as POLICY_SETTINGS_FILE
 from sesa_env.corpora.atlas import MIN_ENTITIES, generate
 from sesa_env.errors import InvalidInput
+from skill_memory.records import replacing
 
 SETTINGS_FILE, LOG_FILE, STATE_FILE, MODEL_FOLDER = "settings.json", "log.jsonl", "state.pt", "model"
 FIRST_WORLD = 100
@@ -276,6 +276,5 @@ def _rate(progress: float, step: int, settings: MiniSettings) -> float:
 
 def _save_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, *, worlds: int, step: int) -> None:
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "worlds": worlds, "step": step}
-    draft = path.with_suffix(".draft")
-    torch.save(state, draft)
-    os.replace(draft, path)
+    with replacing(path) as draft:
+        torch.save(state, draft)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, suffix_of, triggers_of
+from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, triggers_of
 from agents.mini.lessons import Classroom, Lesson, draw_lessons
 from sesa_env.corpora.atlas import generate
 from sesa_env.corpora.atlas.relations import RELATIONS
@@ -93,7 +93,7 @@ def test_a_hint_names_its_trigger_and_gives_the_query() -> None:
     for relation in RELATIONS.values():
         for back in {False, bool(relation.ask_back)}:
             assert triggers_of(relation, back=back)
-            suffix = suffix_of(relation, back=back, reworded=False)
+            suffix = relation.query_words(back=back, reworded=False)
             hint = draw_hint(relation, back=back, suffix=suffix, rng=rng, trigger="glarpid")
             assert hint.triggers == ("glarpid",)
             assert "glarpid" in hint.description.lower()

@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from benchmarks.__main__ import main
-
 TINY = [
     "rounds=2",
     "steps=1",
@@ -16,24 +14,6 @@ TINY = [
     "model.max_new_tokens=2",
     "model.lora_rank=2",
 ]
-
-
-@pytest.fixture
-def sesa(monkeypatch, capsys):
-    """Run the command and return exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sesa", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 @pytest.fixture

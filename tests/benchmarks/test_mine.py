@@ -2,13 +2,11 @@
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 
 import pytest
 
 from agents.config import resolve
-from benchmarks.__main__ import main
 from benchmarks.methods import method
 from benchmarks.mine import mine
 from benchmarks.rounds import past_questions, read_rounds, run_failures
@@ -127,23 +125,6 @@ def test_mistakes_write_nothing(run, tmp_path):
     with pytest.raises(InvalidInput, match="out must be a new file"):
         mine(run, out)
     assert out.read_text() == "mine"
-
-
-@pytest.fixture
-def sesa(monkeypatch, capsys):
-    """Run the command and return exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sesa", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        return code, *capsys.readouterr()
-
-    return run
 
 
 def test_the_command_says_what_it_mined(run, tmp_path, sesa):

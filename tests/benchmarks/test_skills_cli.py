@@ -1,33 +1,20 @@
 """`sesa skills`: what it prints of a bank, as tables and as JSON, and what it refuses."""
 
 import json
-import sys
+from functools import partial
 
 import pytest
 
-from benchmarks.__main__ import main
 from sesa_env.types import Action, Trajectory, Turn
 from skill_memory import Failure, MemorySettings, Skill, SkillBank, Use
 
 
 @pytest.fixture
-def sesa(monkeypatch, capsys, tmp_path):
+def sesa(sesa, monkeypatch, tmp_path):
     """Run `sesa skills` in the test's folder and return exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sesa", "skills", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+    return partial(sesa, "skills")
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ class Inquirer:
         )
         if self._gives_away(question.text, chain):
             return None
-        names = [_spoken(start, family), *(_full_name(self._entities[hop.source]) for hop in chain[1:])]
+        names = [_spoken(start, family), *(self._entities[hop.source].full_name for hop in chain[1:])]
         return Item(
             question=question,
             chain=tuple(hop.fact for hop in chain),
@@ -237,11 +237,8 @@ class Inquirer:
         return tuple(dict.fromkeys((entity.name, *entity.aliases, entity.title)))
 
     def _query(self, name: str, hop: Hop, *, reworded: bool) -> str:
-        """Return the name and the relation's cue; for a step back also the kind of page that is sought."""
         relation = self._relations[hop.fact.relation]
-        cue = relation.gap_cue if reworded and relation.gap_cue else relation.cue
-        noun = KINDS[relation.subject].noun(reworded=reworded) if hop.back and relation.subject != "person" else ""
-        return f"{name} {cue} {noun}".rstrip()
+        return f"{name} {relation.query_words(back=hop.back, reworded=reworded)}"
 
     def _gives_away(self, text: str, chain: list[Hop]) -> bool:
         """Whether the text names anything that the chain is to find."""
@@ -292,12 +289,8 @@ def _worded(chain: list[Hop], mention: str, one: Callable[[Sequence[str]], str])
     return one(relation.ask_back if chain[-1].back else relation.ask).format(text)
 
 
-def _full_name(entity: Entity) -> str:
-    return f"{entity.name} {entity.qualifier}".rstrip()
-
-
 def _spoken(entity: Entity, family: str) -> str:
-    return entity.aliases[0] if family == ALIAS else _full_name(entity)
+    return entity.aliases[0] if family == ALIAS else entity.full_name
 
 
 def _within(name: str, text: str) -> bool:

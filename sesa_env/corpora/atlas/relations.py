@@ -84,6 +84,12 @@ class Relation:
     """The word that reworded pages use in place of the cue; "" when they use the cue too."""
     gap_says: tuple[str, ...] = ()
 
+    def query_words(self, *, back: bool, reworded: bool) -> str:
+        """Return what a query adds to a name: the page's cue and, for a step back, the kind of page that is sought."""
+        cue = self.gap_cue if reworded and self.gap_cue else self.cue
+        noun = KINDS[self.subject].noun(reworded=reworded) if back and self.subject != "person" else ""
+        return f"{cue} {noun}".rstrip()
+
 
 _COUNTRY = (
     Relation(

@@ -111,6 +111,11 @@ class Entity:
     pronoun: str = "it"
     reworded: bool = False
 
+    @property
+    def full_name(self) -> str:
+        """The name, and the qualifier that tells it from a namesake."""
+        return f"{self.name} {self.qualifier}".rstrip()
+
 
 @dataclass(frozen=True, slots=True)
 class World:

@@ -1,0 +1,69 @@
+"""`sesa mini`: a policy is trained and examined by two commands, in worlds to test on only."""
+
+import json
+
+import pytest
+
+from agents.mini.lessons import Classroom
+from agents.mini.train import MiniSettings, train
+from benchmarks.mini_exam import IRRELEVANT, NONE, RELEVANT, MiniRow, evaluate_policy, table
+from sesa_env.corpora.atlas import generate
+from sesa_env.errors import InvalidInput
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    settings = MiniSettings(worlds=1, entities=200, questions=12)
+    return train(settings, tmp_path_factory.mktemp("mini") / "run")
+
+
+@pytest.fixture(scope="module")
+def rows(policy):
+    return evaluate_policy(policy, worlds=[1], questions=2)
+
+
+def test_every_family_is_examined_without_skills_and_with_irrelevant_ones(rows):
+    asked = {(row.family, row.skills) for row in rows}
+    for hops in (1, 2, 3, 4):
+        assert {(f"{hops} hop", NONE), (f"{hops} hop", IRRELEVANT)} <= asked
+    for family in ("gap, seen", "gap, unseen"):
+        assert {(family, skills) for skills in (NONE, RELEVANT, IRRELEVANT)} <= asked
+    assert all(row.world == 1 for row in rows)
+
+
+def test_the_same_questions_are_asked_with_each_kind_of_skills(rows):
+    asked = {}
+    for row in rows:
+        asked.setdefault((row.family, row.skills), []).append(row.question_id)
+    assert all(ids == asked[family, NONE] for (family, _), ids in asked.items())
+
+
+def test_questions_behind_a_gap_need_one_word_of_the_world(rows):
+    classroom = Classroom(generate(1, entities=1000, jargon=True), seed=0)
+    questions = {question.id: question for question in classroom.atlas.all_questions}
+    for row in rows:
+        assert len(classroom.coined(questions[row.question_id])) == row.family.startswith("gap")
+
+
+def test_the_table_counts_what_was_solved():
+    rows = [MiniRow(1, f"q{i}", "1 hop", NONE, solved=i < 3, searches=2, answered=True) for i in range(4)]
+    line = table(rows).splitlines()[1]
+    assert line.split()[:5] == ["1", "hop", "none", "4", "0.750"]
+    assert line.endswith("2.00")
+
+
+def test_worlds_to_train_on_are_refused(policy):
+    with pytest.raises(InvalidInput, match="odd"):
+        evaluate_policy(policy, worlds=[1, 2], questions=1)
+
+
+def test_the_command_prints_the_table_and_keeps_the_rows(sesa, policy, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    code, printed, _ = sesa("mini", "eval", policy, "--worlds", "1", "--questions", 1, "--out", out)
+    assert code == 0
+    assert printed.startswith("family")
+    assert all(json.loads(line)["world"] == 1 for line in out.read_text(encoding="utf-8").splitlines())
+    assert sesa("mini", "eval", policy, "--out", out)[0] == 2  # the file is there already
+    code, _, said = sesa("mini", "eval", policy, "--worlds", "one")
+    assert code == 2
+    assert "worlds must be" in said
