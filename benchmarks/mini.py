@@ -22,8 +22,12 @@ app = typer.Typer(no_args_is_help=True, help="Make and measure the small policy 
 @app.command("train")
 def train_command(
     out: Annotated[Path, typer.Option(help="Folder of the training; new unless --resume.")],
-    worlds: Annotated[int, typer.Option(min=1, help="Training worlds to go through; 20 take about an hour.")] = 20,
+    worlds: Annotated[int, typer.Option(min=1, help="Training worlds to go through; 30 take about an hour.")] = 30,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    bfloat16: Annotated[
+        bool,
+        typer.Option("--bfloat16/--float32", help="Number format of matrix products; float32 on older processors."),
+    ] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
 ) -> None:
     """Train the mini policy from scratch on scripted conversations from fictional worlds."""
@@ -33,7 +37,9 @@ def train_command(
         if row["step"] % 25 == 0:
             typer.echo(f"step {row['step']}, world {row['world']}, loss {row['loss']:.3f}, right {row['accuracy']:.1%}")
 
-    folder = train(None if resume else MiniSettings(seed=seed, worlds=worlds), out, resume=resume, on_step=tell)
+    folder = train(
+        None if resume else MiniSettings(seed=seed, worlds=worlds, bfloat16=bfloat16), out, resume=resume, on_step=tell
+    )
     typer.echo(f"policy saved in {folder}")
 
 

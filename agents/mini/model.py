@@ -1,9 +1,9 @@
 """The mini policy's network: a stock Llama of four million parameters, started with two useful circuits.
 
 From a random start a model of this size does not learn within hours to copy a name it has just read.  So the start is
-structured: a head of the first layer looks at the previous token, and heads of the second layer look for an earlier
-occurrence of the present token and bring the token that followed it ("induction").  This is a crutch, and the model's
-card says so; after the start every weight is trained.
+structured: heads of the first layer look at the token before and at the one before that, and heads of the second layer
+look for an earlier occurrence of the present two tokens and bring the token that followed them ("induction").  This is
+a crutch, and the model's card says so; after the start every weight is trained.
 
     model = new_model(vocab_size=2048, seed=0)
 """
@@ -23,7 +23,7 @@ CONSTANT = 0
 
 _FAST_PAIRS, _SLOW_PAIRS = 8, 16
 """Rotary pairs that tell neighbours apart, and those that turn too slowly to disturb a comparison of contents."""
-_PREVIOUS_SHARPNESS, _MATCH_SHARPNESS = 300.0, 80.0
+_PREVIOUS_SHARPNESS, _MATCH_SHARPNESS, _COPY_STRENGTH = 300.0, 30.0, 2.0
 
 
 def new_model(*, vocab_size: int, seed: int) -> LlamaForCausalLM:
@@ -51,7 +51,7 @@ def new_model(*, vocab_size: int, seed: int) -> LlamaForCausalLM:
 
 @torch.no_grad()
 def _write_circuits(model: LlamaForCausalLM) -> None:
-    """Write the previous-token and the induction circuit into the first two layers."""
+    """Write the previous-tokens and the induction circuit into the first two layers."""
     embedding_VD = model.model.embed_tokens.weight
     embedding_VD.normal_(0.0, 1.0 / math.sqrt(HIDDEN))
     embedding_VD[:, CONSTANT] = 1.0
@@ -63,39 +63,42 @@ def _write_circuits(model: LlamaForCausalLM) -> None:
             projection.weight[CONSTANT] = 0.0
             projection.weight.mul_(0.5 / math.sqrt(LAYERS))
     size = HIDDEN // HEADS
-    per_key = HEADS // KEY_HEADS
     first, second = (layer.self_attn for layer in model.model.layers[:2])
     # A normalised token has the constant at about sqrt(D / 2) and its own contents at about the same length.
     scale = math.sqrt(HIDDEN / 2.0)
     read_SD = _orthogonal(size, HIDDEN)
     read_SD[:, CONSTANT] = 0.0
-    write_DS = _orthogonal(HIDDEN, size)
-    write_DS[CONSTANT] = 0.0
-    shift_S, here_S = _phase(size, shift=1), _phase(size, shift=0)
-    for head in range(per_key):  # the heads that share the first key head
-        rows = slice(head * size, (head + 1) * size)
-        first.q_proj.weight[rows] = 0.0
-        first.q_proj.weight[rows, CONSTANT] = shift_S * math.sqrt(_PREVIOUS_SHARPNESS) / scale
-        first.o_proj.weight[:, rows] = write_DS / per_key
+    here_S = _phase(size, shift=0)
     first.k_proj.weight[:size] = 0.0
     first.k_proj.weight[:size, CONSTANT] = here_S * math.sqrt(_PREVIOUS_SHARPNESS) / scale
     first.v_proj.weight[:size] = read_SD / math.sqrt(size / 2.0)
-    # Second layer: the present token's contents against the previous token's, in the pairs that turn slowly.
+    # One head looks at the token before, the other at the token before that; each writes to a place of its own.
+    places = _orthogonal(2 * size, HIDDEN)
+    places[:, CONSTANT] = 0.0
+    before_SD, earlier_SD = places[:size], places[size:]
+    for head, (shift, place_SD) in enumerate(((1, before_SD), (2, earlier_SD))):
+        rows = slice(head * size, (head + 1) * size)
+        first.q_proj.weight[rows] = 0.0
+        first.q_proj.weight[rows, CONSTANT] = _phase(size, shift=shift) * math.sqrt(_PREVIOUS_SHARPNESS) / scale
+        first.o_proj.weight[:, rows] = place_SD.T
+    # Second layer: the present token against the one before a place, and the one before it against the one before that.
     slow = _slow_rows(size)
+    half = len(slow) // 2
+    sharp = 2.0 * math.sqrt(_MATCH_SHARPNESS / half)
+    per_key = HEADS // KEY_HEADS
     for key_head in range(KEY_HEADS):
         chosen = torch.randperm(size)[: len(slow)]
-        keys = torch.zeros(size, HIDDEN)
-        keys[slow] = write_DS.T[chosen] * math.sqrt(_MATCH_SHARPNESS / len(slow)) * 2.0
+        keys, queries = torch.zeros(size, HIDDEN), torch.zeros(size, HIDDEN)
+        keys[slow[:half]], queries[slow[:half]] = before_SD[chosen[:half]] * sharp, read_SD[chosen[:half]] * sharp
+        keys[slow[half:]], queries[slow[half:]] = earlier_SD[chosen[half:]] * sharp, before_SD[chosen[half:]] * sharp
         second.k_proj.weight[key_head * size : (key_head + 1) * size] = keys
-        queries = torch.zeros(size, HIDDEN)
-        queries[slow] = read_SD[chosen] * math.sqrt(_MATCH_SHARPNESS / len(slow)) * 2.0
         values_SD = _orthogonal(size, HIDDEN)
         values_SD[:, CONSTANT] = 0.0
         second.v_proj.weight[key_head * size : (key_head + 1) * size] = values_SD / math.sqrt(2.0)
         for head in range(key_head * per_key, (key_head + 1) * per_key):
             rows = slice(head * size, (head + 1) * size)
             second.q_proj.weight[rows] = queries
-            second.o_proj.weight[:, rows] = values_SD.T * (1.5 / per_key)
+            second.o_proj.weight[:, rows] = values_SD.T * (_COPY_STRENGTH / per_key)
 
 
 def _orthogonal(rows: int, columns: int) -> Tensor:

@@ -1,7 +1,8 @@
 """The mini policy's vocabulary: byte-pair merges learned from fictional pages, questions and hints.
 
-Digits stand alone, so that years can be compared.  Tags are one token each.  Names are coined from syllables, and most
-syllables become one token.
+Digits stand alone, so that years can be compared.  Tags are one token each.  Words that can be cut into syllables of
+fictional names are cut there, so that a syllable is one token wherever it stands and a name is two or three; this, too,
+is a crutch that the model's card names.
 
     tokenizer = train_tokenizer(texts, size=2048)
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+
+from sesa_env.corpora.atlas.names import SYLLABLE
 
 END, SYSTEM, USER, ASSISTANT = "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"
 TAGS = tuple(f"<{slash}{name}>" for name in ("think", "search", "answer", "question") for slash in ("", "/"))
@@ -23,6 +26,11 @@ CHAT_TEMPLATE = (
 """Turns are opened and never closed: the tag that ends an action ends its turn."""
 
 
+_ONE_SYLLABLE = rf" ?(?i:{SYLLABLE})(?=(?i:{SYLLABLE})*(?!\p{{L}}))"
+"""A syllable, with the space before it, of a word that consists of syllables from there to its end."""
+_PIECE = rf"{_ONE_SYLLABLE}| ?\p{{L}}+|\d| ?[^\s\p{{L}}\d]+|\s"
+
+
 def train_tokenizer(texts: Iterable[str], *, size: int) -> PreTrainedTokenizerFast:
     """Learn merges from texts; equal texts give equal vocabularies.
 
@@ -32,7 +40,10 @@ def train_tokenizer(texts: Iterable[str], *, size: int) -> PreTrainedTokenizerFa
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Split(Regex(_PIECE), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     special = [END, SYSTEM, USER, ASSISTANT]

@@ -30,6 +30,15 @@ def test_the_start_copies_what_followed_the_last_time() -> None:
     assert copied > 0.8  # by chance it would be 1 / 2048
 
 
+def test_the_start_copies_by_two_tokens_where_one_is_not_enough() -> None:
+    model = new_model(vocab_size=2048, seed=0).eval()
+    once_T = torch.randint(5, 105, (300,), generator=torch.Generator().manual_seed(1))  # each token about three times
+    with torch.no_grad():
+        logits_TV = model(input_ids=torch.cat([once_T, once_T])[None]).logits[0]
+    copied = (logits_TV[301:-1].argmax(dim=-1) == once_T[2:]).float().mean()
+    assert copied > 0.5  # a head that matches one token reaches 0.25
+
+
 def test_the_start_depends_on_the_seed_alone() -> None:
     one, again, other = (new_model(vocab_size=64, seed=seed).state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(one[name], again[name]) for name in one)
@@ -44,6 +53,15 @@ def test_tags_are_single_tokens_digits_stand_alone_and_text_survives() -> None:
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert tokenizer.decode(ids) == text
     assert [tokenizer.decode([token]) for token in ids[-5:-1]] == ["1", "9", "3", "1"]
+
+
+def test_a_fictional_name_is_a_token_a_syllable_wherever_it_stands() -> None:
+    names = ["Balnudun", "Kirvelo", "Degupu"]
+    tokenizer = train_tokenizer([f" {name} was the ruler of{name.lower()} {name}." for name in names] * 9, size=400)
+    for text in (" Degupu", " degupu", "(Degupu)"):
+        assert "".join(tokenizer.tokenize(text)).replace("Ġ", " ") == text
+    assert [token.lstrip("Ġ") for token in tokenizer.tokenize(" Degupu")] == ["De", "gu", "pu"]
+    assert tokenizer.tokenize(" was") == ["Ġwas"]
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,8 @@ _GIVEN_NAMES = 70
 # A coda is never followed by a vowel and an onset always is: hence the cut into syllables is unique.
 _OPEN = tuple(onset + vowel for onset in "bdfghklmnprstv" for vowel in "aeiou")
 _ANY = tuple(start + coda for start in _OPEN for coda in ("", "l", "n", "r"))
+SYLLABLE = "[bdfghklmnprstv][aeiou](?:[lnr](?![aeiou]))?"
+"""A syllable of a coined word in lower case, as a regular expression."""
 _SHORT = (_ANY, _ANY)
 _LONG = (_ANY, _OPEN, _ANY)
 
