@@ -1,6 +1,7 @@
 """What the mini policy imitates: conversations of a player who knows the gold, in worlds to train on.
 
-A solver's turn plans the hops that are left and searches for the first of them; a challenger walks the same chain from
+A solver's turn notes what the page it has just read says, plans the hops that are left and searches for the first of
+them; a challenger walks the same chain from
 the answer to the question.  Skills are in front of some questions: some translate a word that the world made up, and
 the player follows those; the others have nothing to say about the question, and the player passes over them.
 
@@ -158,17 +159,25 @@ class Classroom:
         block, _ = render_skills(plan.skills, fits=lambda _: True)
         task = f"Question: {plan.text}"
         messages = [Message("user", f"{block}\n{task}" if block else task)]
+        read = self._read(plan)
         for index, step in enumerate(plan.steps):
             found = pages[step.query][:shown]
             if step.page not in [passage.title for passage in found]:
                 return None
-            left = "; ".join(later.suffix for later in plan.steps[index:])
+            thought = "; ".join([*read[:index][-1:], *(later.suffix for later in plan.steps[index:])])
             messages += [
-                Message("assistant", f"<think> {left}</think><search> {step.query}</search>"),
+                Message("assistant", f"<think> {thought}</think><search> {step.query}</search>"),
                 Message("user", render_passages(found, max_chars=PASSAGE_CHARS)),
             ]
-        messages.append(Message("assistant", f"<answer> {plan.question.answers[0]}</answer>"))
+        thought = f"<think> {'; '.join(read)}</think>" if plan.question.family == "comparison" else ""
+        messages.append(Message("assistant", f"{thought}<answer> {plan.question.answers[0]}</answer>"))
         return Lesson(tuple(messages), plan.family)
+
+    def _read(self, plan: _Plan) -> list[str]:
+        """Return what each page but the last of a chain tells: where the next hop starts, or what is to be compared."""
+        if plan.question.family == "comparison":
+            return [fact.object for fact in self.atlas.chain(plan.question.id)]
+        return [step.name for step in plan.steps[1:]]
 
     # A challenger.
 

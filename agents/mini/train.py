@@ -7,8 +7,8 @@
     state.pt                      weights, optimiser and position, replaced at every checkpoint
     model/                        the policy as a transformers folder, written at the end
 
-What counts is the loss on what the player wrote; the loss on what it read has a small weight.  Equal settings give equal weights on one machine, also
-after an interruption.
+What counts is the loss on what the player wrote; the loss on what it read has a small weight.  Equal settings give
+equal weights on one machine, also after an interruption.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class MiniSettings:
     """Most tokens of one step, padding included."""
     lr: float = 1e-3
     warmup: int = 60
-    decay_from: float = 0.4
+    decay_from: float = 0.3
     """Share of the training after which the learning rate falls linearly to 5 %."""
     max_tokens: int = 1280
     """Longer lessons are left out."""

@@ -64,9 +64,25 @@ def test_each_turn_plans_what_is_left_and_searches_for_the_first_of_it(lessons: 
         plans = [re.fullmatch(r"<think> (.*)</think><search> (.*)</search>", text) for text in searches]
         assert all(plans)
         assert read_action(answer, role="solver").kind == "answer"
-        left = [plan[1].split("; ") for plan in plans if plan]
+        thoughts = [plan[1].split("; ") for plan in plans if plan]
+        left = [thought[index > 0 :] for index, thought in enumerate(thoughts)]
         assert [len(hops) for hops in left] == list(range(len(searches), 0, -1))
         assert all(plan[2].endswith(hops[0]) for plan, hops in zip(plans, left, strict=True) if plan)
+
+
+def test_each_turn_first_notes_what_the_page_before_says(lessons: list[Lesson]) -> None:
+    noted = 0
+    for lesson in lessons:
+        if lesson.family.startswith("challenger"):
+            continue
+        results = [message.content for message in lesson.messages if message.role == "user"]
+        for page, text in zip(results[1:], texts(lesson, "assistant")[1:], strict=True):
+            note = re.match(r"<think> (?:[^;<]*; )*?([^;<]+)(?:;.*)?</think><search>", text)
+            if note:
+                noted += 1
+                assert note[1].split()[0] in page  # a word that tells namesakes apart may follow the name
+                assert f"<search> {note[1]}" in text or "comparison" in lesson.family
+    assert noted > 50
 
 
 def test_a_challengers_lesson_ends_with_a_question_that_does_not_give_its_answer_away(lessons: list[Lesson]) -> None:
