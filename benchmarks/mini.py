@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, help="Make and measure the small policy 
 @app.command("train")
 def train_command(
     out: Annotated[Path, typer.Option(help="Folder of the training; new unless --resume.")],
-    worlds: Annotated[int, typer.Option(min=1, help="Training worlds to go through; 30 take about an hour.")] = 30,
+    worlds: Annotated[int, typer.Option(min=1, help="Training worlds to go through; 18 take about an hour.")] = 18,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     bfloat16: Annotated[
         bool,

@@ -4,6 +4,7 @@ It knows nothing but how to play: to plan the hops of a question, search, read, 
 pose questions.  `sesa mini train` makes it from scratch out of fictional worlds.
 
     lessons.py     what it imitates: scripted conversations in training worlds
+    drills.py      exercises beside them, dense in what is hard
     hints.py       the skills in those conversations, relevant and irrelevant
     tokenizer.py   its vocabulary
     model.py       its architecture and its structured start

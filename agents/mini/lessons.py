@@ -74,6 +74,9 @@ class Classroom:
     Args:
         atlas: the world; a hint to follow needs one with jargon.
         seed: of all draws.
+
+    Attributes:
+        entities: the world's entities by title.
     """
 
     def __init__(self, atlas: Atlas, *, seed: int) -> None:
@@ -81,7 +84,7 @@ class Classroom:
         self.retriever = Bm25Retriever.from_passages(atlas.passages, atlas.fingerprint)
         self._rng = np.random.default_rng([atlas.seed, seed])
         self._words = Words(atlas.seed, rng=self._rng, reserved=_words_of(atlas))
-        self._entities = {entity.title: entity for entity in atlas.entities}
+        self.entities = {entity.title: entity for entity in atlas.entities}
 
     def steps(self, question: Question) -> tuple[Step, ...]:
         """Return the hops of a question in order, worded as the pages are."""
@@ -96,7 +99,7 @@ class Classroom:
                 backs.insert(0, fact.object != start)
         found = []
         for fact, query, back in zip(facts, queries, backs, strict=True):
-            relation, reworded = self.atlas.relations[fact.relation], self._entities[fact.subject].reworded
+            relation, reworded = self.atlas.relations[fact.relation], self.entities[fact.subject].reworded
             suffix = relation.query_words(back=back, reworded=reworded)
             found.append(Step(query.removesuffix(suffix).rstrip(), suffix, fact.subject, relation, back, reworded))
         return tuple(found)
@@ -197,9 +200,9 @@ class Classroom:
         walk = [(answer, "")]
         for fact, step in zip(reversed(self.atlas.chain(question.id)), reversed(self.steps(question)), strict=True):
             if step.back:  # its page is that of what it leads to
-                walk.append((self._entities[fact.subject].full_name, fact.subject))
+                walk.append((self.entities[fact.subject].full_name, fact.subject))
                 continue
-            entity = self._entities.get(fact.object)
+            entity = self.entities.get(fact.object)
             known = entity.full_name if entity else fact.object
             walk.append((f"{known} {step.relation.query_words(back=True, reworded=step.reworded)}", fact.subject))
         return walk

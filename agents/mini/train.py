@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from agents.mini.drills import draw_drills
 from agents.mini.lessons import FIRST_SHARES, HOP_SHARES, Classroom, Lesson, draw_lessons
 from agents.mini.model import new_model
 from agents.mini.tokenizer import train_tokenizer
@@ -39,8 +40,10 @@ FIRST_WORLD = 100
 
 
 SAMPLED_WORLDS = 60
-EASY_SHARE = 0.1
+EASY_SHARE = 0.15
 """Share of the worlds with short questions only, at the beginning."""
+FIRST_DRILLS, DRILLS = 1.0, 0.2
+"""Reading drills for each question of a world, at the beginning and then; there are half as many planning drills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class MiniSettings:
     """
 
     seed: int = 0
-    worlds: int = 30
+    worlds: int = 18
     """Training worlds, each gone through once."""
     entities: int = 1000
     """Pages of a world."""
@@ -178,8 +181,12 @@ def lessons_of(number: int, settings: MiniSettings, tokenizer: PreTrainedTokeniz
     """Yield the batches of one world, in random order; lessons of like length share a batch."""
     rng = np.random.default_rng([settings.seed, number])
     classroom = Classroom(_world(number, settings), seed=settings.seed)
-    shares = FIRST_SHARES if number < EASY_SHARE * settings.worlds else HOP_SHARES
-    lessons = draw_lessons(classroom, settings.questions, rng=rng, shares=shares)
+    easy = number < EASY_SHARE * settings.worlds
+    shares = FIRST_SHARES if easy else HOP_SHARES
+    lessons = list(draw_lessons(classroom, settings.questions, rng=rng, shares=shares))
+    share = FIRST_DRILLS if easy else DRILLS
+    drills = round(settings.questions * sum(shares.values()) * share)
+    lessons += draw_drills(classroom, reading=drills, planning=drills // 2, rng=rng)
     encoded = [encode(lesson, tokenizer) for lesson in lessons]
     groups = _by_length([one for one in encoded if len(one.token_T) <= settings.max_tokens], settings.batch_tokens)
     for index in rng.permutation(len(groups)).tolist():

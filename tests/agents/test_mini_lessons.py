@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from agents.mini.drills import draw_drills
 from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, triggers_of
 from agents.mini.lessons import Classroom, Lesson, draw_lessons
 from sesa_env.corpora.atlas import generate
@@ -131,3 +132,26 @@ def test_the_steps_of_a_question_join_end_to_end(classroom: Classroom) -> None:
         steps = classroom.steps(question)
         assert tuple(step.query for step in steps) == classroom.atlas.gold_queries(question.id)
         assert all(step.name and step.suffix for step in steps)
+
+
+def test_a_reading_drill_notes_every_fact_of_its_pages_in_their_words(classroom: Classroom) -> None:
+    rng = np.random.default_rng(0)
+    for drill in draw_drills(classroom, reading=20, planning=0, rng=rng):
+        for page, note in zip(drill.messages[::2], drill.messages[1::2], strict=True):
+            assert (page.role, note.role) == ("user", "assistant")
+            title = re.search(r"\(Title: (.*?)\) \w", page.content)
+            assert title
+            facts = [fact for fact in classroom.atlas.facts if fact.subject == title[1]]
+            noted = note.content.removeprefix("<think> ").removesuffix("</think>").split("; ")
+            assert len(noted) == len(facts)
+            assert all(word.lower() in page.content.lower() for one in noted for word in one.split())
+
+
+def test_a_planning_drill_plans_as_a_conversation_does(classroom: Classroom) -> None:
+    (drill,) = draw_drills(classroom, reading=0, planning=1, rng=np.random.default_rng(0))
+    by_text = {f"Question: {question.text}": question for question in classroom.atlas.all_questions}
+    assert len(drill.messages) == 20
+    for asked, planned in zip(drill.messages[::2], drill.messages[1::2], strict=True):
+        steps = classroom.steps(by_text[asked.content])
+        assert planned.content.startswith(f"<think> {'; '.join(step.suffix for step in steps)}</think>")
+        assert planned.content.endswith(f"<search> {steps[0].query}</search>")
