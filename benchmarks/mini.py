@@ -22,7 +22,10 @@ app = typer.Typer(no_args_is_help=True, help="Make and measure the small policy 
 @app.command("train")
 def train_command(
     out: Annotated[Path, typer.Option(help="Folder of the training; new unless --resume.")],
-    worlds: Annotated[int, typer.Option(min=1, help="Training worlds to go through; 18 take about an hour.")] = 18,
+    worlds: Annotated[int, typer.Option(min=1, help="Training worlds to go through; 15 take about 45 minutes.")] = 15,
+    early: Annotated[
+        int | None, typer.Option(min=1, help="Also keep the policy as it is after so many worlds.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     bfloat16: Annotated[
         bool,
@@ -38,7 +41,10 @@ def train_command(
             typer.echo(f"step {row['step']}, world {row['world']}, loss {row['loss']:.3f}, right {row['accuracy']:.1%}")
 
     folder = train(
-        None if resume else MiniSettings(seed=seed, worlds=worlds, bfloat16=bfloat16), out, resume=resume, on_step=tell
+        None if resume else MiniSettings(seed=seed, worlds=worlds, early=early, bfloat16=bfloat16),
+        out,
+        resume=resume,
+        on_step=tell,
     )
     typer.echo(f"policy saved in {folder}")
 

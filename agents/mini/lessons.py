@@ -162,25 +162,27 @@ class Classroom:
         block, _ = render_skills(plan.skills, fits=lambda _: True)
         task = f"Question: {plan.text}"
         messages = [Message("user", f"{block}\n{task}" if block else task)]
-        read = self._read(plan)
+        notes = self._notes(plan)
         for index, step in enumerate(plan.steps):
             found = pages[step.query][:shown]
             if step.page not in [passage.title for passage in found]:
                 return None
-            thought = "; ".join([*read[:index][-1:], *(later.suffix for later in plan.steps[index:])])
+            thought = "; ".join([*notes[:index][-1:], *(later.suffix for later in plan.steps[index:])])
             messages += [
                 Message("assistant", f"<think> {thought}</think><search> {step.query}</search>"),
                 Message("user", render_passages(found, max_chars=PASSAGE_CHARS)),
             ]
-        thought = f"<think> {'; '.join(read)}</think>" if plan.question.family == "comparison" else ""
-        messages.append(Message("assistant", f"{thought}<answer> {plan.question.answers[0]}</answer>"))
+        noted = "; ".join(notes if plan.question.family == "comparison" else notes[-1:])
+        messages.append(Message("assistant", f"<think> {noted}</think><answer> {plan.question.answers[0]}</answer>"))
         return Lesson(tuple(messages), plan.family)
 
-    def _read(self, plan: _Plan) -> list[str]:
-        """Return what each page but the last of a chain tells: where the next hop starts, or what is to be compared."""
+    def _notes(self, plan: _Plan) -> list[str]:
+        """Return what each page tells, after the word it was searched by."""
         if plan.question.family == "comparison":
-            return [fact.object for fact in self.atlas.chain(plan.question.id)]
-        return [step.name for step in plan.steps[1:]]
+            values = [fact.object for fact in self.atlas.chain(plan.question.id)]
+        else:
+            values = [*(step.name for step in plan.steps[1:]), plan.question.answers[0]]
+        return [f"{step.suffix} {value}" for step, value in zip(plan.steps, values, strict=True)]
 
     # A challenger.
 

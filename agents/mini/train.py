@@ -6,6 +6,7 @@
     settings.json, log.jsonl      what was asked for, and the loss of every step
     state.pt                      weights, optimiser and position, replaced at every checkpoint
     model/                        the policy as a transformers folder, written at the end
+    early/                        the policy after `early` worlds, for learning to go on from
 
 What counts is the loss on what the player wrote; the loss on what it read has a small weight.  Equal settings give
 equal weights on one machine, also after an interruption.
@@ -34,7 +35,8 @@ from sesa_env.corpora.atlas import MIN_ENTITIES, generate
 from sesa_env.errors import InvalidInput
 from skill_memory.records import replacing
 
-SETTINGS_FILE, LOG_FILE, STATE_FILE, MODEL_FOLDER = "settings.json", "log.jsonl", "state.pt", "model"
+SETTINGS_FILE, LOG_FILE, STATE_FILE = "settings.json", "log.jsonl", "state.pt"
+MODEL_FOLDER, EARLY_FOLDER = "model", "early"
 FIRST_WORLD = 100
 """Worlds from here on are for lessons; the training worlds below are left for reinforcement learning."""
 
@@ -55,7 +57,7 @@ class MiniSettings:
     """
 
     seed: int = 0
-    worlds: int = 18
+    worlds: int = 15
     """Training worlds, each gone through once."""
     entities: int = 1000
     """Pages of a world."""
@@ -73,6 +75,8 @@ class MiniSettings:
     read_weight: float = 0.1
     """Weight of the loss on what the player reads, beside 1 for what it writes: pages repeat themselves, and to foresee
     the repetition is to copy."""
+    early: int | None = None
+    """Worlds after which the policy is kept as it is then, too."""
     bfloat16: bool = True
     """Whether matrix products are in bfloat16: several times as fast where the processor has it, slower elsewhere."""
 
@@ -80,6 +84,8 @@ class MiniSettings:
         for name in ("worlds", "questions", "batch_tokens", "warmup", "max_tokens"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if self.early is not None and not 1 <= self.early <= self.worlds:
+            raise InvalidInput(f"early must lie in [1, worlds], {self.worlds}, got {self.early!r}")
         if not self.read_weight >= 0.0:
             raise InvalidInput(f"read_weight must be at least 0, got {self.read_weight!r}")
         if not 0.0 <= self.decay_from < 1.0:
@@ -157,6 +163,8 @@ def train(
                 on_step(row)
                 step += 1
             log.flush()
+            if number + 1 == settings.early:
+                save_policy(model, tokenizer, out / EARLY_FOLDER)
             _save_state(out / STATE_FILE, model, optimizer, worlds=number + 1, step=step)
     model.eval()  # type: ignore[no-untyped-call]
     save_policy(model, tokenizer, out / MODEL_FOLDER)

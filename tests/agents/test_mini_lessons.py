@@ -76,14 +76,21 @@ def test_each_turn_first_notes_what_the_page_before_says(lessons: list[Lesson]) 
     for lesson in lessons:
         if lesson.family.startswith("challenger"):
             continue
-        results = [message.content for message in lesson.messages if message.role == "user"]
-        for page, text in zip(results[1:], texts(lesson, "assistant")[1:], strict=True):
-            note = re.match(r"<think> (?:[^;<]*; )*?([^;<]+)(?:;.*)?</think><search>", text)
-            if note:
-                noted += 1
-                assert note[1].split()[0] in page  # a word that tells namesakes apart may follow the name
-                assert f"<search> {note[1]}" in text or "comparison" in lesson.family
-    assert noted > 50
+        pages = [message.content for message in lesson.messages if message.role == "user"][1:]
+        turns = [
+            re.fullmatch(r"<think> (.*)</think><(search|answer)> (.*)</\w+>", t) for t in texts(lesson, "assistant")
+        ]
+        for page, before, turn in zip(pages, turns, turns[1:], strict=False):
+            assert before
+            assert turn
+            note = turn[1].split("; ")[-1 if turn[2] == "answer" else 0]
+            *_, suffix = (word for word in before[1].split("; ") if before[3].endswith(f" {word}"))
+            assert note.startswith(f"{suffix} ")
+            name = note.removeprefix(f"{suffix} ")
+            assert name.split()[0] in page  # a word that tells namesakes apart may follow the name
+            assert turn[3].startswith(name) or lesson.family == "comparison"
+            noted += 1
+    assert noted > 500
 
 
 def test_a_challengers_lesson_ends_with_a_question_that_does_not_give_its_answer_away(lessons: list[Lesson]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from agents.base import Message
 from agents.config import ModelSettings, resolve
@@ -17,7 +18,7 @@ from agents.mini.train import STATE_FILE, MiniSettings, encode, train
 from agents.policies.hf import LanguageModel
 from sesa_env.errors import InvalidInput
 
-TINY = MiniSettings(worlds=2, entities=200, questions=40, batch_tokens=4096)
+TINY = MiniSettings(worlds=2, entities=200, questions=40, batch_tokens=4096, early=1)
 
 
 def test_the_start_copies_what_followed_the_last_time() -> None:
@@ -116,6 +117,8 @@ def test_a_training_that_was_interrupted_ends_with_the_same_weights(trained: Pat
     train(None, tmp_path / "run", resume=True)
     whole, broken = (torch.load(run / STATE_FILE, weights_only=True)["model"] for run in (trained, tmp_path / "run"))
     assert all(torch.equal(whole[name], broken[name]) for name in whole)
+    files = [run / "early" / "model.safetensors" for run in (trained, tmp_path / "run")]
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_a_policy_brings_its_settings_and_a_user_overrides_them(trained: Path) -> None:
@@ -126,6 +129,11 @@ def test_a_policy_brings_its_settings_and_a_user_overrides_them(trained: Path) -
     assert resolve({}).model.demonstrations is True
 
 
+def test_the_early_policy_is_kept_beside_the_last(trained: Path) -> None:
+    early, whole = (load_file(trained / name / "model.safetensors") for name in ("early", "model"))
+    assert not all(torch.equal(early[name], whole[name]) for name in whole)
+
+
 def test_a_used_folder_and_settings_out_of_range_are_refused(trained: Path) -> None:
     with pytest.raises(InvalidInput, match="new or empty folder"):
         train(TINY, trained)
@@ -133,3 +141,5 @@ def test_a_used_folder_and_settings_out_of_range_are_refused(trained: Path) -> N
         MiniSettings(decay_from=1.0)
     with pytest.raises(InvalidInput, match="batch_tokens"):
         MiniSettings(batch_tokens=10)
+    with pytest.raises(InvalidInput, match=r"early must lie in \[1, worlds\], 3, got 4"):
+        MiniSettings(worlds=3, early=4)
