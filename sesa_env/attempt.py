@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sesa_env.state import plain, read_turn
-from sesa_env.text import cut_after_action
+from sesa_env.text import read_words
 from sesa_env.types import CHALLENGER, SOLVER, Action, EndReason, Passage, Trajectory, Turn
 
 
@@ -24,31 +24,32 @@ class Attempt:
     opens_allowed: int = 0
     finds_allowed: int = 0
     turns: list[Turn] = field(default_factory=list)
-    pending: Turn | None = None
+    pending: Action | None = None
+    """The action of the text that was read last, while it waits for what it asked for."""
     end_reason: EndReason = ""
     output: str | None = None
     reward: float = 0.0
     usable: bool = True
+    role: str = field(init=False)
+    """The role of the seat."""
+    tools: tuple[str, ...] = field(init=False)
+    """The tools it has next to search, used up or not."""
+    text: str = field(default="", init=False)
+    """What was read last."""
+    own: str = field(default="", init=False)
+    """What counts of that: its beginning, up to the end of the action."""
     transcript: str = field(default="", init=False)
     """Its own texts, each cut after the action, and the observations, in order."""
 
-    @property
-    def role(self) -> str:
-        """The role of the seat."""
-        return self.seat.partition("_")[0]
+    def __post_init__(self) -> None:
+        self.role = self.seat.partition("_")[0]
+        allowed = {"open": self.opens_allowed, "find": self.finds_allowed}
+        self.tools = tuple(tool for tool, budget in allowed.items() if budget)
 
     @property
     def turns_left(self) -> int:
         """How many turns it may still take."""
         return self.turns_allowed - len(self.turns)
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """The tools it has next to search, used up or not."""
-        if not self.opens_allowed and not self.finds_allowed:
-            return ()
-        allowed = {"open": self.opens_allowed, "find": self.finds_allowed}
-        return tuple(tool for tool, budget in allowed.items() if budget)
 
     @property
     def opens_left(self) -> int:
@@ -107,20 +108,31 @@ class Attempt:
     def get_state(self) -> dict[str, Any]:
         """Return all of it as JSON data, the pending search included."""
         state: dict[str, Any] = plain(self)
-        del state["transcript"]  # its turns say the same
-        return state
+        for name in ("role", "tools", "text", "own", "transcript"):  # the rest says the same
+            del state[name]
+        return {**state, "pending": plain(self.turn(self.pending)) if self.pending else None}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Attempt:
         """Return the attempt that `get_state` wrote."""
-        pending = state["pending"]
-        attempt = cls(**{**state, "turns": [], "pending": None if pending is None else read_turn(pending)})
-        for turn in state["turns"]:
-            attempt.take(read_turn(turn))
+        attempt = cls(**{**state, "turns": [], "pending": None})
+        for turn in map(read_turn, state["turns"]):
+            attempt.read(turn.text)
+            attempt.take(turn)
+        if state["pending"] is not None:
+            pending = read_turn(state["pending"])
+            attempt.read(pending.text)
+            attempt.pending = pending.action
         return attempt
 
-    def allowed(self, action: Action) -> Action:
-        """Return the action, or an invalid one that says why it cannot be taken now."""
+    def read(self, text: str) -> Action:
+        """Return the action in what the policy wrote, or an invalid one that says why it cannot be taken now.
+
+        Raises:
+            InvalidInput: `text` is not a string.
+        """
+        action, self.own = read_words(text, role=self.role, tools=self.tools)
+        self.text = text
         if action.kind == "open" and not self.opens_left:
             return Action("invalid", reason="no_opens_left")
         if action.kind == "find" and not self.finds_left:
@@ -129,26 +141,30 @@ class Attempt:
             return Action("invalid", reason="no_page")
         return action
 
+    def turn(self, action: Action, observation: str = "") -> Turn:
+        """Return the turn of the text that was read last."""
+        return Turn(self.text, action, observation)
+
     def take(self, turn: Turn) -> None:
-        """Add a turn that is complete."""
+        """Add a turn that is complete, of the text that was read last."""
         self.turns.append(turn)
-        self.transcript += cut_after_action(turn.text, role=self.role, tools=self.tools) + turn.observation
+        self.transcript += self.own + turn.observation
 
     def receive(self, rendered: str, *, passages: tuple[Passage, ...], remark: str) -> None:
         """Complete the turn that is pending with what came back."""
         if self.pending is not None:
             observation = f"\n<information>{rendered}</information>\n\n"
-            self.take(Turn(self.pending.text, self.pending.action, observation, passages, remark))
+            self.take(Turn(self.text, self.pending, observation, passages, remark))
             self.pending = None
 
     def _done(self, kind: str) -> int:
         return sum(turn.action.kind == kind and not turn.action.reason for turn in self.turns)
 
-    def close(self, turn: Turn | None, reason: EndReason, *, score: float | None) -> None:
-        """End with this turn, or between two turns; a score of None makes the attempt unusable."""
-        if turn is not None:
-            self.take(turn)
-            self.output = turn.action.text if reason in ("answered", "posed") else None
+    def close(self, action: Action | None, reason: EndReason, *, score: float | None) -> None:
+        """End with this action, or between two turns; a score of None makes the attempt unusable."""
+        if action is not None:
+            self.take(self.turn(action))
+            self.output = action.text if reason in ("answered", "posed") else None
         self.end_reason = reason
         self.usable = score is not None
         self.reward = float(score or 0.0)

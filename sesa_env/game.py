@@ -15,19 +15,20 @@ A failure of the search tool is never an observation and never a wrong answer: t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from sesa_env.attempt import Attempt, correction
-from sesa_env.checks import CheckSettings
-from sesa_env.errors import InvalidInput, OutOfTurn, SesaError, SettingsError
+from sesa_env.errors import InvalidInput, OutOfTurn, SesaError
+from sesa_env.game_settings import MIN_ATTEMPTS, at_least, finite
+from sesa_env.game_settings import GameSettings as GameSettings
 from sesa_env.judge import Judge, require_trainable
-from sesa_env.reading import Limits, PageRequest, Reading, render_reading
-from sesa_env.registry import CHALLENGER_REWARDS, VALIDATORS
+from sesa_env.reading import PageRequest, Reading, render_reading
+from sesa_env.registry import CHALLENGER_REWARDS
 from sesa_env.state import plain, read_question, read_target
-from sesa_env.text import neutralise, read_action, render_passages
+from sesa_env.text import neutralise, render_passages
 from sesa_env.tick import Move as Move
 from sesa_env.tick import advance as advance
 from sesa_env.types import (
@@ -38,121 +39,17 @@ from sesa_env.types import (
     Passage,
     Question,
     Round,
+    Standing,
     Target,
     Trajectory,
-    Turn,
     View,
 )
-from sesa_env.validators import UNAVAILABLE, Proposal, ValidatorChain, require_satisfiable, stateless_chain
+from sesa_env.validators import UNAVAILABLE, Proposal, ValidatorChain, stateless_chain
 
 CHALLENGER_SEAT = f"{CHALLENGER}_0"
 STATE_SCHEMA = 2  # raised whenever `Game.get_state` changes; `set_state` refuses what it does not know
-MIN_ATTEMPTS = 2  # with one attempt the solve rate is 0 or 1, and no question is ever at the frontier
 
 Phase = Literal["idle", "pose", "solve", "settled"]
-
-
-@dataclass(frozen=True, slots=True)
-class GameSettings:
-    """One field per rule of the round.
-
-    Raises:
-        InvalidInput: a value is out of range.
-        SettingsError: no proposal could pass the validators, or see `CheckSettings`.
-        UnknownName: the challenger reward or a validator is not registered.
-    """
-
-    attempts: int = 5
-    """G: how many solvers attempt each question; at least 2."""
-    solver_turns: int = 5
-    """Turns of a solver; a search at the last one is not executed, so this is four searches and an answer."""
-    challenger_turns: int = 5
-    max_invalid: int = 2
-    """Turns without a valid action that a seat may have in all; the next one ends its attempt."""
-    top_k: int = 3
-    """Passages per search."""
-    passage_chars: int = 400
-    """Characters of each passage that a policy is shown."""
-    max_opens: int = 0
-    """Pages that a seat may open with <open>a title</open>; at 0 the tag is no action."""
-    max_finds: int = 0
-    """Texts that a seat may look for with <find>a text</find> in the page it opened last; at 0 the tag is no action."""
-    page_chars: int = 2000
-    """Characters of an opened page that a policy is shown."""
-    challenger_reward: str = "frontier"
-    """Name in `CHALLENGER_REWARDS`."""
-    penalty: float = 0.5
-    """Lambda: what a question costs its challenger that is solved always or never."""
-    low: float = 0.0
-    high: float = 1.0
-    invalid_reward: float | None = None
-    """What a refused proposal earns; None is `-penalty`."""
-    validators: tuple[str, ...] = ("format", "length", "leak", "information", "searches", "repeated_query")
-    """Names in `VALIDATORS`, in the order in which they run."""
-    min_searches: int = 1
-    min_question_words: int = 5
-    max_question_chars: int = 1000
-    max_question_words: int = 150
-    max_clauses_per_hop: int = 3
-    """Subordinate clauses of a question per hop of its target, for the validator "nested"."""
-    checks: CheckSettings = field(default_factory=CheckSettings)
-    """What the validators that remember, read tests or ask a model are made with."""
-
-    def __post_init__(self) -> None:
-        _at_least(MIN_ATTEMPTS, attempts=self.attempts)
-        _at_least(1, solver_turns=self.solver_turns, challenger_turns=self.challenger_turns, top_k=self.top_k)
-        _at_least(1, passage_chars=self.passage_chars, max_question_chars=self.max_question_chars)
-        _at_least(1, page_chars=self.page_chars)
-        _at_least(0, max_opens=self.max_opens, max_finds=self.max_finds)
-        if self.max_finds and not self.max_opens:
-            raise InvalidInput(f"max_finds must be 0 where no page may be opened, got {self.max_finds!r}")
-        _at_least(0, max_invalid=self.max_invalid, min_searches=self.min_searches)
-        _at_least(0, min_question_words=self.min_question_words, max_clauses_per_hop=self.max_clauses_per_hop)
-        _at_least(1, max_question_words=self.max_question_words)
-        _finite(penalty=self.penalty, low=self.low, high=self.high, invalid_reward=self.invalid_reward or 0.0)
-        if self.penalty < 0.0:
-            raise InvalidInput(f"penalty must be at least 0, got {self.penalty!r}")
-        if not isinstance(self.validators, tuple):
-            raise InvalidInput(f"validators must be a tuple of names, got {self.validators!r}")
-        CHALLENGER_REWARDS.get(self.challenger_reward)
-        for name in self.validators:
-            VALIDATORS.get(name)
-        require_satisfiable(self)
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> GameSettings:
-        """Return the settings with these fields changed, as they come from JSON or YAML.
-
-        Raises:
-            SettingsError: a key is not a field; the message lists the fields.
-        """
-        known = [item.name for item in fields(cls)]
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise SettingsError(f"unknown game settings {unknown}; known: {', '.join(known)}")
-        changed = dict(values)
-        if isinstance(changed.get("validators"), list):
-            changed["validators"] = tuple(changed["validators"])
-        if isinstance(changed.get("checks"), Mapping):
-            changed["checks"] = CheckSettings.from_mapping(changed["checks"])
-        return cls(**changed)
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """The tools that a seat has next to search: "open" and "find", or none."""
-        if not self.max_opens:
-            return ()
-        return ("open", "find") if self.max_finds else ("open",)
-
-    @property
-    def limits(self) -> Limits:
-        """How much of a page is shown."""
-        return Limits(page_chars=self.page_chars, passage_chars=self.passage_chars, matches=self.top_k)
-
-    @property
-    def rejection_reward(self) -> float:
-        """What a refused proposal earns its challenger."""
-        return 0.0 - self.penalty if self.invalid_reward is None else self.invalid_reward
 
 
 class Game:
@@ -201,7 +98,7 @@ class Game:
         """Begin with a given question and no challenger; `attempts` is the settings' number unless given."""
         self._require_idle()
         number = self.settings.attempts if attempts is None else attempts
-        _at_least(1, attempts=number)
+        at_least(1, attempts=number)
         self._open_solve(question, attempts=number)
 
     @property
@@ -217,7 +114,7 @@ class Game:
     @property
     def active(self) -> tuple[str, ...]:
         """The seats that may act now; one that waits for its search is not among them."""
-        return tuple(seat for seat, attempt in self._attempts.items() if attempt.may_act)
+        return tuple([seat for seat, attempt in self._attempts.items() if attempt.may_act])
 
     def view(self, seat: str) -> View:
         """Return all that the seat may see; a solver's view is made from the question's text and its own turns only.
@@ -228,21 +125,21 @@ class Game:
         attempt = self._attempt(seat)
         solves = attempt.role == SOLVER
         target = None if solves else self._target
-        return View(
-            episode=attempt.episode,
-            role=attempt.role,
-            seat=seat,
-            turn=len(attempt.turns),
-            turns_left=attempt.turns_left,
-            question=self._harmless(self._question.text) if solves and self._question else "",
-            target=self._harmless(target.answer) if target else "",
-            hops=target.hops if target else 0,
-            examples=tuple(map(self._harmless, target.examples)) if target else (),
-            observation=attempt.turns[-1].observation if attempt.turns else "",
-            transcript=attempt.transcript,
-            tools=attempt.tools,
-            opens_left=attempt.opens_left,
-            finds_left=attempt.finds_left,
+        return View(  # by place, which takes a third of the time that it takes by name
+            attempt.episode,
+            attempt.role,
+            seat,
+            len(attempt.turns),
+            attempt.turns_left,
+            self._harmless(self._question.text) if solves and self._question else "",
+            self._harmless(target.answer) if target else "",
+            target.hops if target else 0,
+            tuple(map(self._harmless, target.examples)) if target else (),
+            attempt.turns[-1].observation if attempt.turns else "",
+            attempt.transcript,
+            attempt.tools,
+            attempt.opens_left if attempt.tools else 0,
+            attempt.finds_left if attempt.tools else 0,
         )
 
     def submit(self, seat: str, text: str, *, check: bool = True) -> str | PageRequest | None:
@@ -264,17 +161,17 @@ class Game:
         attempt = self._attempt(seat)
         if not attempt.may_act:
             raise OutOfTurn(f"{seat} may not act in phase {self._phase!r}: {attempt.status}")
-        action = attempt.allowed(read_action(text, role=attempt.role, tools=attempt.tools))
+        action = attempt.read(text)
         asks = action.kind in ("search", "open", "find")
         if asks and attempt.turns_left > 1:
-            attempt.pending = Turn(text, action)
-            return _request(attempt, action)
+            attempt.pending = action
+            return action.text if action.kind == "search" else _request(attempt, action)
         if asks:  # its result would never be read
-            self._end(attempt, Turn(text, replace(action, reason="turn_limit")), "turn_limit")
+            self._end(attempt, replace(action, reason="turn_limit"), "turn_limit")
         elif action.kind == "invalid":
-            self._take_invalid(attempt, Turn(text, action))
+            self._take_invalid(attempt, action)
         else:
-            self._end(attempt, Turn(text, action), "posed" if action.kind == "question" else "answered")
+            self._end(attempt, action, "posed" if action.kind == "question" else "answered")
         if check and (proposal := self.posed):
             self.decide(self.validators.check(proposal, self.settings))
         return None
@@ -282,8 +179,10 @@ class Game:
     @property
     def posed(self) -> Proposal | None:
         """The proposal that waits to be checked by `validators`; `decide` must follow."""
+        if self._phase != "pose":
+            return None
         challenger = self._attempts.get(CHALLENGER_SEAT)
-        if self._phase != "pose" or self._target is None or challenger is None or challenger.output is None:
+        if self._target is None or challenger is None or challenger.output is None:
             return None
         return Proposal(self._target, challenger.trajectory, challenger.output)
 
@@ -321,8 +220,8 @@ class Game:
         Raises:
             OutOfTurn: the seat waits for no search.
         """
-        attempt, turn = self._waiting(seat)
-        if turn.action.kind != "search":
+        attempt, action = self._waiting(seat)
+        if action.kind != "search":
             raise OutOfTurn(f"{seat} waits for a page, not for a search")
         rendered = render_passages(passages, max_chars=self.settings.passage_chars, tools=attempt.tools)
         attempt.receive(rendered, passages=tuple(passages), remark=remark)
@@ -333,8 +232,8 @@ class Game:
         Raises:
             OutOfTurn: the seat waits for no page.
         """
-        attempt, turn = self._waiting(seat)
-        request = _request(attempt, turn.action)
+        attempt, action = self._waiting(seat)
+        request = _request(attempt, action)
         if not isinstance(request, PageRequest):
             raise OutOfTurn(f"{seat} waits for a search, not for a page")
         rendered, remark = render_reading(reading, request, self.settings.limits, tools=attempt.tools)
@@ -350,11 +249,11 @@ class Game:
             OutOfTurn: the seat waits for no search.
             InvalidInput: `error` is not one of ours; a bug must not pass for an outage.
         """
-        attempt, turn = self._waiting(seat)
+        attempt, action = self._waiting(seat)
         if not isinstance(error, SesaError):
             raise InvalidInput(f"error must be a SesaError, got {error!r}")
         attempt.pending = None
-        attempt.close(turn, "search_unavailable", score=None)
+        attempt.close(action, "search_unavailable", score=None)
         self._move_on()
 
     def stop(self, seat: str) -> None:
@@ -374,6 +273,27 @@ class Game:
         """Return what the seat has done so far, and its reward once that is known."""
         return self._attempt(seat).trajectory
 
+    def standing(self, seat: str) -> Standing:
+        """Return what the seat did last and how it stands, which is less than its whole trajectory, and sooner had."""
+        attempt = self._attempt(seat)
+        last = attempt.turns[-1] if attempt.turns else None
+        return Standing(seat, attempt.role, last, attempt.end_reason, attempt.usable, attempt.reward)
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """What each seat has earned so far, but those whose attempts do not count."""
+        return {seat: attempt.reward for seat, attempt in self._attempts.items() if attempt.usable}
+
+    @property
+    def solve_rate(self) -> float | None:
+        """The share of the attempts that count which solved the question; None while, or where, there is none."""
+        return self._solve_rate
+
+    @property
+    def rejection(self) -> str:
+        """The validator that refused the question; "" while, or where, none has."""
+        return self._rejection
+
     @property
     def result(self) -> Round:
         """The settled round.
@@ -392,14 +312,14 @@ class Game:
             challenger=challenger.trajectory if challenger else None,
             solvers=tuple(attempt.trajectory for attempt in self._solvers),
             solve_rate=self._solve_rate,
-            rewards={seat: attempt.reward for seat, attempt in self._attempts.items() if attempt.usable},
+            rewards=self.rewards,
         )
 
     @property
     def waiting(self) -> dict[str, str | PageRequest]:
         """What each seat waits for: a query for `deliver`, a page for `deliver_page`; or `fail` must follow."""
         waiting = {seat: attempt for seat, attempt in self._attempts.items() if attempt.pending}
-        return {seat: _request(attempt, attempt.pending.action) for seat, attempt in waiting.items() if attempt.pending}
+        return {seat: _request(attempt, attempt.pending) for seat, attempt in waiting.items() if attempt.pending}
 
     def get_state(self) -> dict[str, Any]:
         """Return the round as JSON data, searches that are pending included (see `waiting`)."""
@@ -448,36 +368,37 @@ class Game:
         self._attempts[seat] = Attempt(f"{self.id}/{seat}", seat, turns, opens_allowed=opens, finds_allowed=finds)
 
     def _harmless(self, text: str) -> str:
-        return neutralise(text, tools=self.settings.tools)
+        return _neutralised(text, self.settings.tools)
 
     def _attempt(self, seat: str) -> Attempt:
-        if seat not in self._attempts:
+        attempt = self._attempts.get(seat)
+        if attempt is None:
             raise InvalidInput(f"seat must be one of {list(self._attempts)} in phase {self._phase!r}, got {seat!r}")
-        return self._attempts[seat]
+        return attempt
 
-    def _waiting(self, seat: str) -> tuple[Attempt, Turn]:
+    def _waiting(self, seat: str) -> tuple[Attempt, Action]:
         attempt = self._attempt(seat)
         if attempt.pending is None:
             raise OutOfTurn(f"{seat} is not waiting for a search: {attempt.status}")
         return attempt, attempt.pending
 
-    def _take_invalid(self, attempt: Attempt, turn: Turn) -> None:
+    def _take_invalid(self, attempt: Attempt, action: Action) -> None:
         if attempt.invalid_turns + 1 > self.settings.max_invalid:
-            self._end(attempt, turn, "invalid_actions")
+            self._end(attempt, action, "invalid_actions")
         elif attempt.turns_left == 1:
-            self._end(attempt, turn, "turn_limit")
+            self._end(attempt, action, "turn_limit")
         else:
-            told = correction(turn.action, role=attempt.role, tools=attempt.tools_left)
-            attempt.take(replace(turn, observation=told))
+            told = correction(action, role=attempt.role, tools=attempt.tools_left)
+            attempt.take(attempt.turn(action, told))
 
-    def _end(self, attempt: Attempt, turn: Turn | None, reason: EndReason) -> None:
-        """Close the attempt with its last turn, if it took one; the judge comes first, since it may raise."""
+    def _end(self, attempt: Attempt, action: Action | None, reason: EndReason) -> None:
+        """Close the attempt with its last action, if it took one; the judge comes first, since it may raise."""
         score: float | None = 0.0
         if attempt.role == SOLVER and self._question:
-            answer = turn.action.text if turn and reason == "answered" else None
+            answer = action.text if action and reason == "answered" else None
             score = self._judge.judge(self._question, answer)
-        _finite(score=score or 0.0)
-        attempt.close(turn, reason, score=score)
+        finite(score=score or 0.0)
+        attempt.close(action, reason, score=score)
         self._move_on()
 
     def _move_on(self) -> None:
@@ -521,20 +442,13 @@ class Game:
             challenger.reward = float(reward(self._solve_rate, self.settings))
 
 
+@lru_cache(maxsize=1024)  # a question is shown at every turn of every attempt
+def _neutralised(text: str, tools: tuple[str, ...]) -> str:
+    return neutralise(text, tools=tools)
+
+
 def _request(attempt: Attempt, action: Action) -> str | PageRequest:
     """Return what an action asks of the search tool: a query, a page, or a text in the page opened last."""
     if action.kind == "open":
         return PageRequest(action.text)
     return PageRequest(attempt.page, action.text) if action.kind == "find" else action.text
-
-
-def _at_least(minimum: int, **values: int) -> None:
-    for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise InvalidInput(f"{name} must be a whole number, at least {minimum}, got {value!r}")
-
-
-def _finite(**values: float) -> None:
-    for name, value in values.items():
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise InvalidInput(f"{name} must be a finite number, got {value!r}")

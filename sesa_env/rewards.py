@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sesa_env.errors import InvalidInput
@@ -29,7 +30,7 @@ def exact_match(prediction: str | None, answers: Sequence[str]) -> bool:
     Source: Search-R1, section on rule-based rewards; the normalisation is `sesa_env.text.normalise_answer`.
     """
     normalised = normalise_answer(prediction or "")
-    return bool(normalised) and any(normalised == normalise_answer(answer) for answer in _checked(answers))
+    return bool(normalised) and normalised in _normalised(tuple(_checked(answers)))
 
 
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
@@ -86,6 +87,11 @@ def _checked(answers: Sequence[str]) -> list[str]:
     if not listed or not all(isinstance(answer, str) for answer in listed):
         raise InvalidInput(f"answers must be a non-empty sequence of strings, got {answers!r}")
     return listed
+
+
+@lru_cache(maxsize=4096)  # all attempts at a question are compared with the same answers
+def _normalised(answers: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(normalise_answer, answers))
 
 
 def _overlap(predicted: Counter[str], gold: Counter[str]) -> float:

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,11 @@ from sesa_env.types import Question, Target
 
 CORPUS = "corpus"
 """The source of targets that is there without a file of its own."""
+
+Task: TypeAlias = Target | Question
+"""What a round begins with: a target for a challenger, or a question that is given."""
+
+_T = TypeVar("_T", bound=Task)
 
 
 @lru_cache(maxsize=8)
@@ -109,13 +114,13 @@ def read_ssp(path: str | Path) -> tuple[Target, ...]:
     return tuple(_from_ssp(row, where) for where, row in _rows(path))
 
 
-def hop_balanced(targets: Sequence[Target], number: int, *, rng: np.random.Generator) -> list[Target]:
-    """Draw targets, as many of each number of hops as of any other, give or take one.
+def hop_balanced(targets: Sequence[_T], number: int, *, rng: np.random.Generator) -> list[_T]:
+    """Draw targets or questions, as many of each number of hops as of any other, give or take one.
 
     None is drawn twice unless more are asked for than there are in all; then those of a number of hops come in turn.
 
     Args:
-        targets: to draw from; which numbers of hops there are is read off them.
+        targets: to draw from; which numbers of hops there are is read off them, a question without one counting as 1.
         number: how many to draw; when it does not divide evenly, chance decides who gets one more.
         rng: decides everything; equal states give equal draws.
 
@@ -127,9 +132,9 @@ def hop_balanced(targets: Sequence[Target], number: int, *, rng: np.random.Gener
     """
     if number < 1:
         raise InvalidInput(f"number must be at least 1, got {number!r}")
-    by_hops: dict[int, list[Target]] = defaultdict(list)
+    by_hops: dict[int, list[_T]] = defaultdict(list)
     for target in targets:
-        by_hops[target.hops].append(target)
+        by_hops[target.hops or 1].append(target)
     if not by_hops:
         raise InvalidInput("targets must not be empty")
     repeat = number > len(targets)
@@ -143,15 +148,15 @@ def hop_balanced(targets: Sequence[Target], number: int, *, rng: np.random.Gener
     return [drawn[index] for index in rng.permutation(len(drawn))]
 
 
-def _drawn(targets: Sequence[Target], number: int, rng: np.random.Generator, *, repeat: bool) -> list[Target]:
+def _drawn(targets: Sequence[_T], number: int, rng: np.random.Generator, *, repeat: bool) -> list[_T]:
     if number > len(targets) and not repeat:
-        raise InvalidInput(f"targets must hold {number} of {targets[0].hops} hops, got {len(targets)}")
+        raise InvalidInput(f"targets must hold {number} of {targets[0].hops or 1} hops, got {len(targets)}")
     turns = [rng.permutation(len(targets)) for _ in range(0, max(number, 1), len(targets))]
     return [targets[index] for index in np.concatenate(turns)[:number]]
 
 
-def targets_fingerprint(targets: Iterable[Target]) -> str:
-    """Return 16 hexadecimal digits that are equal for equal targets in equal order."""
+def targets_fingerprint(targets: Iterable[Task]) -> str:
+    """Return 16 hexadecimal digits that are equal for equal targets, or questions, in equal order."""
     digest = hashlib.sha256()
     for target in targets:
         digest.update(repr(target).encode("utf-8", "replace"))

@@ -62,7 +62,7 @@ def read_action(text: str, *, role: str, tools: tuple[str, ...] = ()) -> Action:
     Raises:
         InvalidInput: `text` is not a string, or the role or a tool is unknown.
     """
-    return _read(_string(text), role, tools).action
+    return read_words(text, role=role, tools=tools).action
 
 
 def cut_after_action(text: str, *, role: str, tools: tuple[str, ...] = ()) -> str:
@@ -70,25 +70,30 @@ def cut_after_action(text: str, *, role: str, tools: tuple[str, ...] = ()) -> st
 
     What a sampler wrote beyond its action (made-up search results, say) is thereby kept out of later prompts.
     """
-    return _read(_string(text), role, tools).own
+    return read_words(text, role=role, tools=tools).own
 
 
-def _string(text: str) -> str:
-    if not isinstance(text, str):
-        raise InvalidInput(f"text must be a string, got {text!r}")
-    return text
-
-
-class _Reading(NamedTuple):
+class Words(NamedTuple):
     """The action in a policy's text, and the text up to the end of it."""
 
     action: Action
     own: str
 
 
-@lru_cache(maxsize=256)  # a turn is read when it is taken, and again for the transcript
-def _read(text: str, role: str, tools: tuple[str, ...]) -> _Reading:
-    actions = _actions(role, tools)
+def read_words(text: str, *, role: str, tools: tuple[str, ...] = ()) -> Words:
+    """Return what `read_action` and `cut_after_action` return, at the price of one."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"text must be a string, got {text!r}")
+    usual, actions = _grammar(role, tools)
+    found = usual.match(text)
+    if found is None:
+        return _read(text, actions, tools)
+    tag, content = found.groups()
+    return Words(_action(actions[tag], tag, content), found[0])
+
+
+def _read(text: str, actions: dict[str, ActionKind], tools: tuple[str, ...]) -> Words:
+    """Read any text, tag by tag."""
     before, *pieces = _tag(tools).split(text)  # of each tag its slash, its name, and the text up to the next one
     end, thinking = len(before), False
     for at in range(0, len(pieces), 3):
@@ -99,10 +104,10 @@ def _read(text: str, role: str, tools: tuple[str, ...]) -> _Reading:
         elif name in actions and not slash and not thinking:
             following = pieces[at + 3 : at + 5]
             if following == ["/", name]:
-                return _Reading(_action(actions[name], name, content), text[: end + len(f"</{name}>")])
+                return Words(_action(actions[name], name, content), text[: end + len(f"</{name}>")])
             if not following:
-                return _Reading(_action(actions[name], name, content), f"{text}</{name}>")
-    return _Reading(Action("invalid", reason="unclosed_think" if thinking else "no_action"), text)
+                return Words(_action(actions[name], name, content), f"{text}</{name}>")
+    return Words(Action("invalid", reason="unclosed_think" if thinking else "no_action"), text)
 
 
 def _action(kind: ActionKind, tag: str, content: str) -> Action:
@@ -111,13 +116,18 @@ def _action(kind: ActionKind, tag: str, content: str) -> Action:
 
 
 @lru_cache(maxsize=8)
-def _actions(role: str, tools: tuple[str, ...]) -> dict[str, ActionKind]:
-    """Return the kind of action by tag, of a role with these tools."""
+def _grammar(role: str, tools: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, ActionKind]]:
+    """Return a pattern of what most turns look like, a thought at most and then the deciding block, and all actions.
+
+    The actions are kinds by tag, of a role with these tools.
+    """
     if role not in _ACTIONS:
         raise InvalidInput(f"role must be one of {sorted(_ACTIONS)}, got {role!r}")
     if not set(tools) <= set(TOOLS):
         raise InvalidInput(f"tools must be among {TOOLS!r}, got {tools!r}")
-    return {**_ACTIONS[role], **{tool: _TOOL_ACTIONS[tool] for tool in tools}}
+    actions = {**_ACTIONS[role], **{tool: _TOOL_ACTIONS[tool] for tool in tools}}
+    usual = rf"[^<]*+(?:<think>[^<]*+</think>[^<]*+)?+<({'|'.join(actions)})>([^<]*+)</\1>"
+    return re.compile(usual), actions
 
 
 # Control tokens of chat models: <|anything|>, the bare names below in angle or square brackets, <<SYS>>.
@@ -136,7 +146,7 @@ _SQUARE_NAMES = (
 def _power(tools: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(
         rf"(?<!<)<++[\s/]*+(?:{'|'.join((*_ANGLE_NAMES, *tools))})[\s/]*+>++"
-        r"|<\s*+\|[^|]{1,100}\|\s*+>"
+        r"|<\s*+\|[\s\S]{1,100}?\|\s*+>"
         rf"|\[[\s/]*+(?:{'|'.join(_SQUARE_NAMES)})[\s/]*+\]",
         re.IGNORECASE,
     )
@@ -193,16 +203,25 @@ def render_passages(passages: Sequence[Passage], *, max_chars: int, tools: tuple
     """
     if max_chars < 1:
         raise InvalidInput(f"max_chars must be at least 1, got {max_chars!r}")
+    return _rendered(tuple([(passage.title, passage.text) for passage in passages]), max_chars, tools)
+
+
+@lru_cache(maxsize=1024)  # attempts at a question that search for the same find the same
+def _rendered(documents: tuple[tuple[str, str], ...], max_chars: int, tools: tuple[str, ...]) -> str:
     lines = [
-        f"Doc {rank}{_document(passage.title, passage.text, max_chars, tools)}"
-        for rank, passage in enumerate(passages, start=1)
+        f"Doc {rank}{_document(title, text, max_chars, tools)}" for rank, (title, text) in enumerate(documents, start=1)
     ]
     return "\n".join(lines) or NO_RESULTS
 
 
-@lru_cache(maxsize=4096)  # the attempts at a question find much the same passages
 def _document(title: str, text: str, max_chars: int, tools: tuple[str, ...]) -> str:
-    return f"(Title: {one_line(title, max_chars, tools=tools)}) {one_line(text, max_chars, tools=tools)}"
+    head = text[: max_chars + 2]  # as much as decides where to cut, if only single spaces part its words
+    line = f"(Title: {title}) {head}"
+    if len(title) > max_chars or title[-1:] == " " or not _is_plain(line):
+        return f"(Title: {one_line(title, max_chars, tools=tools)}) {one_line(text, max_chars, tools=tools)}"
+    if head[-1:] == " ":
+        head, line = head[:-1], line[:-1]
+    return line if len(head) <= max_chars else f"(Title: {title}) {cut_at_word(head, max_chars)}"
 
 
 def one_line(text: str, max_chars: int, *, tools: tuple[str, ...] = ()) -> str:
@@ -210,14 +229,30 @@ def one_line(text: str, max_chars: int, *, tools: tuple[str, ...] = ()) -> str:
     return cut_at_word(neutralise(" ".join(text.split()), tools=tools), max_chars)
 
 
+def _is_plain(text: str) -> bool:
+    """Tell whether single spaces are all the white space of `text`, and no sign of it can open a tag.
+
+    ASCII is asked sign by sign, which takes less than a tenth of the time that a pattern takes.
+    """
+    if not text.isascii():
+        folded = _fold(text)
+        return text.isprintable() and "<" not in folded and "[" not in folded and "  " not in text
+    return not (
+        ("<" in text or "[" in text or "  " in text)
+        or ("\n" in text or "\t" in text or "\r" in text or "\v" in text or "\f" in text)
+        or ("\x1c" in text or "\x1d" in text or "\x1e" in text or "\x1f" in text)
+    )
+
+
 def cut_at_word(text: str, max_chars: int) -> str:
     """Return `text`, or its beginning and an ellipsis; scripts without spaces are cut anywhere."""
     if len(text) <= max_chars:
         return text
-    head = text[: max_chars - 1]  # room for the ellipsis
-    if not text[max_chars - 1].isspace() and " " in head[max_chars // 2 :]:
-        head = head[: head.rindex(" ")]
-    return f"{head.rstrip()}…"
+    end = max_chars - 1  # room for the ellipsis
+    if not text[end].isspace():
+        space = text.rfind(" ", max_chars // 2, end)
+        end = end if space < 0 else space
+    return f"{text[:end].rstrip()}…"
 
 
 _CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

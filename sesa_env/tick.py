@@ -6,8 +6,7 @@ advance([Move(game, seat, text) for seat, text in texts.items()], retriever)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sesa_env.errors import InvalidInput, SearchUnavailable
 from sesa_env.reading import PageReader, PageRequest
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from sesa_env.validators import ValidatorChain
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """The text that one seat of one game plays."""
 
     game: Game
@@ -40,8 +38,8 @@ def advance(moves: Sequence[Move], retriever: Retriever) -> None:
         InvalidInput: the retriever did not return one list of passages per query, or the rules of a game let pages be
             opened, and the retriever is no `sesa_env.reading.PageReader`.
     """
-    reads = any(move.game.settings.max_opens for move in moves)
-    if reads and not isinstance(retriever, PageReader):
+    reading = [move for move in moves if move.game.settings.max_opens]
+    if reading and not isinstance(retriever, PageReader):
         raise InvalidInput(
             f"the retriever must have pages where max_opens is above 0 (PagedRetriever), got {retriever!r}"
         )
@@ -49,24 +47,27 @@ def advance(moves: Sequence[Move], retriever: Retriever) -> None:
     pages: list[tuple[Move, PageRequest]] = []
     for move in moves:
         request = move.game.submit(move.seat, move.text, check=False)
+        if request is None:
+            continue
         if isinstance(request, PageRequest):
             pages.append((move, request))
-        elif request is not None:
+        else:
             searches.setdefault(move.game.settings.top_k, []).append((move, request))
     for top_k, asked in searches.items():
         _search(asked, retriever, top_k=top_k)
     if pages and isinstance(retriever, PageReader):
         _read(pages, retriever)
-    _check([move.game for move in moves])
+    posed = [move.game for move in moves if move.game.posed]
+    if posed:
+        _check(posed)
 
 
-def _check(games: Sequence[Game]) -> None:
+def _check(posed: Sequence[Game]) -> None:
     """Check the questions just posed, those of one chain at once, so that it can ask a model about all of them."""
-    posed: dict[tuple[ValidatorChain, GameSettings], list[Game]] = {}
-    for game in games:
-        if game.posed:
-            posed.setdefault((game.validators, game.settings), []).append(game)
-    for (chain, settings), asking in posed.items():
+    by_chain: dict[tuple[ValidatorChain, GameSettings], list[Game]] = {}
+    for game in posed:
+        by_chain.setdefault((game.validators, game.settings), []).append(game)
+    for (chain, settings), asking in by_chain.items():
         refusals = chain.check_all([game.posed for game in asking if game.posed], settings)
         for game, refusal in zip(asking, refusals, strict=True):
             game.decide(refusal)

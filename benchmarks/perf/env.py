@@ -8,6 +8,12 @@ An episode is three searches and an answer.  Every contender has a process of it
 three documents of about 500 characters each for a search, as data, and makes of them what its policy would read.  They
 take turns, so that a busy machine slows all; times are the processor's, of one thread.
 
+They do not do the same in a step.  Only ours observes the whole transcript, disarms tags and control tokens in the
+documents and cuts each at 400 characters, checks the action, keeps records that cannot be changed, and counts turns
+without an action.  The others return the documents as they are, and of a turn only what it brought: skyrl-gym as JSON,
+and it keeps the texts of the chat; gem-llm keeps nothing but how often the tool was used.  A start draws a question
+with ours and with gem-llm, which reads it from a data set; with skyrl-gym it makes an environment.
+
 "new": no document comes twice.  "seen": always the same three, as when the attempts at one question find the same.
 """
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from gymnasium.spaces import Dict, Space
@@ -98,7 +97,7 @@ class _Table:
         """Tell whether a seat has nothing more to do and nothing more to be paid."""
         if self.game.phase == "settled":
             return True
-        return seat != CHALLENGER_SEAT and seat in self.game.seats and bool(self.game.trajectory(seat).end_reason)
+        return seat != CHALLENGER_SEAT and seat in self.game.seats and bool(self.game.standing(seat).end_reason)
 
     def observe(self, seat: str) -> Observation:
         """Return what the seat may see; a solver that has no question yet sees an empty one."""
@@ -107,13 +106,13 @@ class _Table:
         else:
             rules = self.world.settings
             view = View(episode="", role=SOLVER, seat=seat, turn=0, turns_left=rules.solver_turns)
-            view = replace(view, opens_left=rules.max_opens, finds_left=rules.max_finds)
+            view = view._replace(opens_left=rules.max_opens, finds_left=rules.max_finds)
         parts = {part: getattr(view, field) for part, field in self._shown(seat).items()}
         return {part: "\n".join(value) if isinstance(value, tuple) else value for part, value in parts.items()}
 
     def reward(self, seat: str) -> float:
         """Return what the seat has earned in all so far."""
-        return self.game.trajectory(seat).reward if seat in self.game.seats else 0.0
+        return self.game.standing(seat).reward if seat in self.game.seats else 0.0
 
     def describe(self, seat: str) -> Info:
         """Tell what the seat did in its last turn and, at the end, how the round went; never what the answer is."""
@@ -121,13 +120,13 @@ class _Table:
         info: Info = {"acts": seat in game.active, "phase": game.phase, "action": "", "reason": "", "remark": ""}
         info.update(end_reason="", usable=True)
         if seat in game.seats:
-            trajectory = game.trajectory(seat)
-            info.update(end_reason=trajectory.end_reason, usable=trajectory.usable)
-            if trajectory.turns:
-                last = trajectory.turns[-1]
+            standing = game.standing(seat)
+            info.update(end_reason=standing.end_reason, usable=standing.usable)
+            if standing.last:
+                last = standing.last
                 info.update(action=last.action.kind, reason=last.action.reason, remark=last.remark)
         if game.phase == "settled":
-            info.update(solve_rate=game.result.solve_rate, rejection=game.result.rejection)
+            info.update(solve_rate=game.solve_rate, rejection=game.rejection)
         return info
 
     def _space(self, seat: str) -> Space[Any]:

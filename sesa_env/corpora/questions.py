@@ -22,8 +22,12 @@ from sesa_env.types import Question
 
 
 @lru_cache(maxsize=8)
-def load_questions(questions: str) -> tuple[Question, ...]:
+def load_questions(questions: str, *, every: bool = False) -> tuple[Question, ...]:
     """Return the questions of an Atlas ("atlas", "atlas:SEED") or of a JSON-lines file.
+
+    Args:
+        questions: the Atlas, or the path of the file.
+        every: all that an Atlas has, for training; else a draw of 500, equally many of each number of hops.
 
     Raises:
         InvalidInput: the seed of the Atlas is not a whole number.
@@ -32,6 +36,8 @@ def load_questions(questions: str) -> tuple[Question, ...]:
     if not is_atlas(questions):
         return tuple(read_questions(Path(questions)))
     atlas = load_atlas(questions)
+    if every:
+        return atlas.all_questions
     return tuple(atlas.questions(ATLAS_SIZE, seed=atlas.seed))
 
 

@@ -15,17 +15,17 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Dict, Discrete, Space
 
-from sesa_env.envs.batch import begin_rounds, take_turns
+from sesa_env.envs.batch import begin_rounds, let_opponents_play
 from sesa_env.envs.opponents import Opponent, open_opponent
 from sesa_env.envs.transcript import transcript
 from sesa_env.envs.world import open_retriever
 from sesa_env.errors import InvalidInput, OutOfTurn
-from sesa_env.game import Game, GameSettings, Move
+from sesa_env.game import Game, GameSettings, Move, advance
 from sesa_env.judge import ExactMatchJudge
 from sesa_env.reading import longest_reading
 from sesa_env.retrieval.base import Retriever
 from sesa_env.spaces import UnicodeText
-from sesa_env.types import Trajectory, View
+from sesa_env.types import Standing, View
 from sesa_env.validators import ValidatorChain
 
 MAX_ACTION_CHARS = 65_536
@@ -105,7 +105,11 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
             OutOfTurn: the round is over, or was never begun.
             InvalidInput: the action is not a string, or is too long.
         """
-        return take_turns([self], [action])[0]
+        move = self.move(action)
+        advance([move], self.search_tool())
+        if self.role is not None:  # without a role the learner plays all
+            let_opponents_play([self], [move.game])
+        return self.outcome(move.seat)
 
     def render(self) -> str | None:
         """Return the round so far as a person reads it; in mode "human" each step has printed its part already."""
@@ -207,7 +211,7 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         """Make this the round that is played, and return what the seat to act observes, and info."""
         self._game, self._seat, self._shown = game, game.active[0], ""
         self.show()
-        return self._shown_to(game.view(self._seat)), self._describe(game.trajectory(self._seat))
+        return self._shown_to(game.view(self._seat)), self._describe(game.standing(self._seat))
 
     def move(self, action: str) -> Move:
         """Return the turn that an action would be, without taking it.
@@ -216,13 +220,14 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
             OutOfTurn: the round is over, or was never begun.
             InvalidInput: the action is not a string, or is too long.
         """
-        if self.game.phase == "settled":
+        game = self.game
+        if game.phase == "settled":
             raise OutOfTurn("the round is over, call reset for a new one")
-        if action not in self.action_space:
+        if not self.action_space.contains(action):
             raise InvalidInput(
                 f"an action must be a string of at most {MAX_ACTION_CHARS} characters, got {action!r:.80}"
             )
-        return Move(self.game, self._seat, action)
+        return Move(game, self._seat, action)
 
     def outcome(self, seat: str) -> tuple[Observation, float, bool, bool, Info]:
         """Return what a step returns, after the turn of that seat was taken."""
@@ -231,10 +236,10 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
         if active:
             self._seat = active[0]
         self.show()
-        done = game.trajectory(seat)
-        truncated = self._truncates(done)
+        standing = game.standing(seat)
+        truncated = self._truncates(standing)
         terminated = not active and not truncated
-        return self._shown_to(game.view(self._seat)), done.reward, terminated, truncated, self._describe(done)
+        return self._shown_to(game.view(self._seat)), standing.reward, terminated, truncated, self._describe(standing)
 
     def show(self) -> None:
         """Print what has happened since the last call, in render mode "human"."""
@@ -311,27 +316,25 @@ class RoundEnv(gymnasium.Env[Observation, str], ABC):
             observation[f"{tool}s_left"] = getattr(view, f"{tool}s_left")
         return observation
 
-    def _truncates(self, trajectory: Trajectory) -> bool:
+    def _truncates(self, standing: Standing) -> bool:
         """Tell whether the step that led here cut the round short rather than ended it."""
         return False
 
-    def _describe(self, trajectory: Trajectory) -> Info:
+    def _describe(self, standing: Standing) -> Info:
         """Tell what the seat did in its last turn; nothing here says what the right answer is."""
-        last = trajectory.turns[-1] if trajectory.turns else None
-        action = last.action if last else None
+        game, last = self.game, standing.last
         info: Info = {
-            "seat": trajectory.seat,
-            "role": trajectory.role,
-            "phase": self.game.phase,
-            "action": action.kind if action else "",
-            "reason": action.reason if action else "",
+            "seat": standing.seat,
+            "role": standing.role,
+            "phase": game.phase,
+            "action": last.action.kind if last else "",
+            "reason": last.action.reason if last else "",
             "remark": last.remark if last else "",
-            "end_reason": trajectory.end_reason,
-            "usable": trajectory.usable,
+            "end_reason": standing.end_reason,
+            "usable": standing.usable,
         }
         if info["phase"] == "settled":
-            result = self.game.result
-            info.update(rewards=result.rewards, solve_rate=result.solve_rate, rejection=result.rejection)
+            info.update(rewards=game.rewards, solve_rate=game.solve_rate, rejection=game.rejection)
         return info
 
 

@@ -3,8 +3,9 @@
     begun = begin_rounds([env], seeds=[0], options=None)     # (observation, info) of each
     stepped = take_turns([env], ["<search>...</search>"])    # (observation, reward, terminated, truncated, info)
 
-A single environment is a batch of one, so the vector environment cannot differ from it.  All environments of a batch
-are made with the same arguments: the first one's retriever and opponent serve them all.
+A single environment begins as a batch of one, and steps by the same parts in the same order (`RoundEnv.step`), so that
+the vector environment cannot differ from it.  All environments of a batch are made with the same arguments: the first
+one's retriever and opponent serve them all.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ def begin_rounds(
     """
     games = [env.new_game(seed=seed, options=options) for env, seed in zip(envs, seeds, strict=True)]
     for _ in range(MAX_DRAWS):
-        _let_opponents_play(envs, games)
+        if envs and envs[0].role is not None:
+            let_opponents_play(envs, games)
         over = [number for number, game in enumerate(games) if game.phase == "settled"]
         if not over:
             return [env.hold(game) for env, game in zip(envs, games, strict=True)]
-        refused = {games[number].result.rejection for number in over}
+        refused = {games[number].rejection for number in over}
         _require_no_outage(refused)
         if options:
             raise InvalidInput(f"the opponent must pose a valid question about the target, got one refused: {refused}")
@@ -71,12 +73,18 @@ def take_turns(envs: Sequence[RoundEnv], actions: Sequence[str]) -> list[tuple[O
         return []
     moves = [env.move(action) for env, action in zip(envs, actions, strict=True)]
     advance(moves, envs[0].search_tool())
-    _let_opponents_play(envs, [move.game for move in moves])
+    if envs[0].role is not None:  # without a role the learner plays all
+        let_opponents_play(envs, [move.game for move in moves])
     return [env.outcome(move.seat) for env, move in zip(envs, moves, strict=True)]
 
 
-def _let_opponents_play(envs: Sequence[RoundEnv], games: Sequence[Game]) -> None:
-    while envs and envs[0].role is not None:  # without a role the learner plays all
+def let_opponents_play(envs: Sequence[RoundEnv], games: Sequence[Game]) -> None:
+    """Play the opponents' seats in each environment's game until no opponent is to act.
+
+    Raises:
+        InvalidInput: the opponent does not return one text that fits for each of its seats.
+    """
+    while True:
         seats = [(env, game, seat) for env, game in zip(envs, games, strict=True) for seat in env.opponent_seats(game)]
         if not seats:
             return

@@ -19,7 +19,7 @@ from sesa_env.envs.world import load_questions
 from sesa_env.errors import InvalidInput
 from sesa_env.game import Game
 from sesa_env.spaces import UnicodeText
-from sesa_env.types import Question, Trajectory, View
+from sesa_env.types import Question, Standing, View
 
 
 class SolveEnv(RoundEnv):
@@ -77,5 +77,5 @@ class SolveEnv(RoundEnv):
             "transcript": view.transcript,
         }
 
-    def _truncates(self, trajectory: Trajectory) -> bool:
-        return trajectory.end_reason in ("turn_limit", "search_unavailable")
+    def _truncates(self, standing: Standing) -> bool:
+        return standing.end_reason in ("turn_limit", "search_unavailable")

@@ -55,8 +55,9 @@ def remarks_on(retriever: Retriever, queries: Sequence[str]) -> list[str]:
     """Return what the retriever remarks on each query; nothing if it makes no remarks."""
     if not hasattr(retriever, "remarks"):  # an `isinstance` of `Remarking` would take a tenth of a step
         return [""] * len(queries)
-    remarks: list[str] = retriever.remarks(queries)
-    return remarks
+    distinct = list(dict.fromkeys(queries))  # attempts at a question often begin alike
+    remark_of = dict(zip(distinct, retriever.remarks(distinct), strict=True))
+    return [remark_of[query] for query in queries]
 
 
 def check_request(queries: Sequence[str], k: int) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from sesa_env.corpora.jsonl import read_passages, row_from_passage
 from sesa_env.errors import CorpusError, IndexMismatch, MissingDependency
 from sesa_env.retrieval.base import check_request, retriever_fingerprint
-from sesa_env.retrieval.terms import MAX_TERMS, capped, remark_on, terms
+from sesa_env.retrieval.terms import MAX_TERMS, capped, query_terms, remark_on, terms
 from sesa_env.types import Passage
 
 K1, B = 0.9, 0.4
@@ -93,13 +93,13 @@ class Bm25Retriever:
 
     def remarks(self, queries: Sequence[str]) -> list[str]:
         """Say which queries are searched in part, or have no searchable term."""
-        return [remark_on(_searchable(query)) for query in queries]
+        return [remark_on(_without_stop_words(query_terms(query))) for query in queries]
 
     def close(self) -> None:
         """Do nothing: the memory goes with the object."""
 
     def _search(self, query: str, k: int) -> list[Passage]:
-        known = self._model.get_tokens_ids(capped(_searchable(query)))
+        known = self._model.get_tokens_ids(capped(_without_stop_words(query_terms(query))))
         if not known:
             return []
         scores = self._model.get_scores_from_ids(known)
@@ -155,7 +155,10 @@ def _model(passages: Sequence[Passage], progress: Callable[[int], None] | None) 
     bm25s = _bm25s()
     number_of: dict[str, int] = {}
     ids = [
-        [number_of.setdefault(term, len(number_of)) for term in _searchable(f"{passage.title}\n{passage.text}")]
+        [
+            number_of.setdefault(term, len(number_of))
+            for term in _without_stop_words(terms(f"{passage.title}\n{passage.text}"))
+        ]
         for passage in _counted(passages, progress)
     ]
     if not number_of:
@@ -191,9 +194,9 @@ def _bound(scores: np.ndarray, k: int) -> float:
     return float(np.partition(maxima, -k)[-k])
 
 
-def _searchable(text: str) -> list[str]:
+def _without_stop_words(found: Iterable[str]) -> list[str]:
     stop_words = _stop_words()
-    return [term for term in terms(text) if term not in stop_words]
+    return [term for term in found if term not in stop_words]
 
 
 @cache

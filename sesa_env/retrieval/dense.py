@@ -33,7 +33,7 @@ from sesa_env.errors import (
     SearchUnavailable,
 )
 from sesa_env.retrieval.base import check_request, retriever_fingerprint
-from sesa_env.retrieval.terms import normalise, terms
+from sesa_env.retrieval.terms import normalise, query_terms
 from sesa_env.types import Passage
 
 Device = Literal["cpu", "cuda"]
@@ -197,7 +197,7 @@ class DenseRetriever:
         """
         check_request(queries, k)
         texts = [normalise(query) for query in queries]
-        asked = [text for text in dict.fromkeys(texts) if terms(text)]
+        asked = [text for text in dict.fromkeys(texts) if query_terms(text)]
         try:
             near = self._index.search(self._vectors(asked), int(k))
         except RuntimeError as error:
@@ -213,7 +213,7 @@ class DenseRetriever:
         """Do nothing: the memory goes with the object."""
 
     def _remark(self, query: str) -> str:
-        if not terms(query):
+        if not query_terms(query):
             return "no_terms"
         cut = isinstance(self._encoder, Truncating) and self._encoder.truncates_query(query)
         return "query_truncated" if cut else ""

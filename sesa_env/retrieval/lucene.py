@@ -24,7 +24,7 @@ from sesa_env.corpora.jsonl import contents_of, passage_from_row, row_from_passa
 from sesa_env.errors import BackendUnavailable, CorpusError, IndexMismatch, SearchUnavailable, SesaError
 from sesa_env.retrieval import jvm
 from sesa_env.retrieval.base import check_request, retriever_fingerprint
-from sesa_env.retrieval.terms import MAX_TERMS, capped, normalise, remark_on, terms
+from sesa_env.retrieval.terms import MAX_TERMS, capped, normalise, query_terms, remark_on
 from sesa_env.types import Passage
 
 K1, B = 0.9, 0.4
@@ -93,7 +93,7 @@ class PyseriniRetriever:
 
     def remarks(self, queries: Sequence[str]) -> list[str]:
         """Say which queries are searched in part, or have no term; one of stop words alone goes unremarked."""
-        return [remark_on(terms(query)) for query in queries]
+        return [remark_on(query_terms(query)) for query in queries]
 
     def close(self) -> None:
         """Let go of the index; a later search opens it again."""
@@ -225,8 +225,8 @@ def _passage(hit: Any) -> Passage:
 
 def _bounded(query: str) -> str:
     """Return a query normalised and of bounded length."""
-    query_terms = terms(query)
-    return normalise(query) if len(query_terms) <= MAX_TERMS else " ".join(capped(query_terms))
+    found = query_terms(query)
+    return normalise(query) if len(found) <= MAX_TERMS else " ".join(capped(found))
 
 
 @contextmanager

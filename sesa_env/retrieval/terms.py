@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 MAX_TERMS = 1024
 """Longest query that is searched as it is; of a longer one, the first so many distinct terms are."""
@@ -36,6 +37,12 @@ def terms(text: str) -> list[str]:
     if not _UNSPACED.search(spaced):
         return spaced.split()
     return [term for word in spaced.split() for term in _split_unspaced(word)]
+
+
+@lru_cache(maxsize=256)  # a query is searched, and then remarked on
+def query_terms(query: str) -> tuple[str, ...]:
+    """Return the terms of a query."""
+    return tuple(terms(query))
 
 
 def capped(query_terms: Sequence[str]) -> list[str]:

@@ -47,11 +47,12 @@ def test_a_contender_plays_whole_episodes_with_the_documents_it_was_given(tmp_pa
 
 
 def test_new_documents_are_more_than_a_cache_keeps_and_none_comes_twice(tmp_path):
-    from sesa_env.text import _document
+    from sesa_env.text import _rendered
 
     documents = json.loads(make_work(tmp_path).read_text(encoding="utf-8"))["documents"]
     new = [text for result in documents["new"] for text in result]
-    assert len(set(new)) == len(new) > _document.cache_parameters()["maxsize"]
+    assert len(set(new)) == len(new)
+    assert len(documents["new"]) > _rendered.cache_parameters()["maxsize"]
     assert {len(result) for result in documents["new"]} == {3}
     assert documents["seen"] == documents["new"][:1]
 

@@ -620,9 +620,31 @@ def test_a_restored_game_goes_on_like_the_first(texts, cut, whole):
         assert copy.result == game.result
 
 
+@given(st.lists(st.sampled_from(TEXTS), max_size=14))
+def test_a_standing_is_the_end_of_a_trajectory(texts):
+    game = new_game(attempts=2, max_invalid=1)
+    game.pose(TARGET)
+    for text in texts:
+        for seat in game.seats:
+            done, standing = game.trajectory(seat), game.standing(seat)
+            assert standing.last == (done.turns[-1] if done.turns else None)
+            assert standing[:2] + standing[3:] == (seat, done.role, done.end_reason, done.usable, done.reward)
+        if game.active:
+            play(game, game.active[-1], text)
+    if game.phase == "settled":
+        result = game.result
+        assert (game.rewards, game.solve_rate, game.rejection) == (result.rewards, result.solve_rate, result.rejection)
+
+
+def test_what_a_seat_sees_cannot_be_changed():
+    view = posed(attempts=2).view("solver_0")
+    with pytest.raises(AttributeError):
+        view.question = "another?"
+
+
 def test_a_snapshot_is_json_and_holds_the_searches_that_are_pending():
     game = posed(attempts=2)
-    game.submit("solver_1", SEARCH)
+    game.submit("solver_1", f"{SEARCH} and what a sampler wrote beyond it")
     copy = new_game(attempts=2)
     copy.set_state(snapshot(game))
     assert snapshot(game) == game.get_state()
@@ -630,6 +652,7 @@ def test_a_snapshot_is_json_and_holds_the_searches_that_are_pending():
     assert copy.active == ("solver_0",)
     for played in (game, copy):
         played.deliver("solver_1", [PASSAGE])
+        assert played.view("solver_1").transcript.startswith(f"{SEARCH}\n<information>")
         play(played, "solver_0", RIGHT)
         play(played, "solver_1", WRONG)
     assert copy.waiting == {}

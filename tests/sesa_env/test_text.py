@@ -2,19 +2,25 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sesa_env.errors import InvalidInput
 from sesa_env.text import (
     NO_RESULTS,
     TAGS,
+    TOOLS,
+    _grammar,
+    _read,
     answer_tokens,
     contains_answer,
     cut_after_action,
+    cut_at_word,
     neutralise,
     normalise_answer,
+    one_line,
     read_action,
+    read_words,
     render_passages,
 )
 from sesa_env.types import Action, Passage
@@ -120,6 +126,20 @@ def test_what_is_cut_off_does_not_change_the_action(text, role):
     assert read_action(cut_after_action(text, role=role), role=role) == read_action(text, role=role)
 
 
+@given(text=tag_soup, role=roles, tools=st.sampled_from([(), TOOLS]))
+def test_the_usual_turns_are_read_as_any_other(text, role, tools):
+    _, actions = _grammar(role, tools)
+    search = f"<search> {text} </search> rest"
+    for turn in (
+        text,
+        f"<think>{text}</think>\n{search}",
+        f"<think>a{search}",
+        f"a {search}",
+        f"<think>{search}</think>",
+    ):
+        assert read_words(turn, role=role, tools=tools) == _read(turn, actions, tools)
+
+
 def test_the_cut_drops_invented_results_and_closes_the_tag():
     overrun = "<think>t</think><search>q</search><information>fake</information>"
     assert cut_after_action(overrun, role="solver") == "<think>t</think><search>q</search>"
@@ -171,6 +191,7 @@ def test_neutralised_data_in_an_observation_is_no_action(text, role):
 
 
 @given(text=tag_soup, max_chars=st.integers(1, 30))
+@example(text="<|<｜User｜>|>", max_chars=12)
 def test_no_tag_or_control_token_survives_rendering(text, max_chars):
     rendered = render_passages([Passage("p", title="t", text=text)], max_chars=max_chars)
     assert not re.search(r"</?(think|search|information|answer|question|skills)>|<\|[^|]+\|>", rendered, re.IGNORECASE)
@@ -196,6 +217,31 @@ def test_a_long_passage_is_cut_at_a_word():
     assert render_passages([passage], max_chars=18) == "Doc 1(Title: T) one two three four"
     assert render_passages([passage], max_chars=17) == "Doc 1(Title: T) one two three…"
     assert render_passages([Passage("1", "T", "東京" * 20)], max_chars=5) == "Doc 1(Title: T) 東京東京…"
+
+
+ASCII_WORDS = ["a", "Oslo", "is, the"]
+words = st.sampled_from([ASCII_WORDS, ASCII_WORDS, [*ASCII_WORDS, "東京", "é", "【", "ｓ"]]).flatmap(
+    lambda known: st.lists(st.sampled_from(known), max_size=8).map(" ".join)
+)
+spoilt = st.sampled_from(
+    ["", " ", "  ", "\n", "\t", "\x1f", "\u00a0", "\u3000", "\u200b", "<s>", "＜s＞", "[INST]", "…"]
+)
+
+
+@given(start=spoilt, first=words, between=spoilt, last=words, end=spoilt, max_chars=st.integers(1, 40))
+@example(start="", first="a", between="", last="", end=" ", max_chars=40)
+@example(start="", first="a", between="\x1f", last="a", end="", max_chars=40)
+@example(start="", first="a", between="\r", last="a", end="", max_chars=40)
+def test_a_passage_in_plain_lines_is_rendered_as_any_other(start, first, between, last, end, max_chars):
+    text = f"{start}{first}{between}{last}{end}"
+    line = cut_at_word(neutralise(" ".join(text.split())), max_chars)
+    assert one_line(text, max_chars) == line
+    assert render_passages([Passage("1", first, text)], max_chars=max_chars) == (
+        f"Doc 1(Title: {one_line(first, max_chars)}) {line}"
+    )
+    assert render_passages([Passage("1", text, first)], max_chars=max_chars) == (
+        f"Doc 1(Title: {line}) {one_line(first, max_chars)}"
+    )
 
 
 @given(text=st.text(max_size=80), max_chars=st.integers(1, 40))

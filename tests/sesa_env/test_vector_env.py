@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
 import sesa_env  # noqa: F401  (registers the environments)
-from sesa_env.envs.vector import SearchVectorEnv, SolveVectorEnv
+from sesa_env.envs.vector import SearchVectorEnv, SolveVectorEnv, _batched
 from sesa_env.errors import InvalidInput, OutOfTurn, SettingsError
 from sesa_env.registry import RETRIEVERS
 
@@ -89,6 +89,18 @@ def test_it_returns_what_the_reference_returns(make, id, arguments, mode):
     assert all(step[0] in ours.observation_space for step in returned)
     assert ours.np_random_seed == reference.np_random_seed
     assert_equal(ours.render(), reference.render())
+
+
+def test_infos_are_batched_as_gymnasium_batches_them(make):
+    infos = {
+        3: {"text": "x", "number": 3, "share": 0.5, "flag": True, "final_obs": {"a": 1}, "list": [1, 2]},
+        1: {"array": np.arange(2), "scalar": np.float32(2), "rewards": {"solver_0": 1.0}, "none": None, "share": 0.25},
+        2: {"rewards": {"solver_1": 0.0, "deep": {"x": 1}}, "none": "not", "number": 4, "array": np.ones(2, dtype=int)},
+    }
+    envs, expected = make("SESA-Solve-v0", reference=True), {}
+    for slot, info in infos.items():
+        expected = envs._add_info(expected, info, slot)
+    assert_equal(_batched(infos, slots=SLOTS), expected)
 
 
 def test_next_step_mode_ignores_the_action_after_the_end(make):
