@@ -26,6 +26,11 @@ def train_command(
     early: Annotated[
         int | None, typer.Option(min=1, help="Also keep the policy as it is after so many worlds.")
     ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="Folder of a training to go on from, in worlds of its own.")
+    ] = None,
+    first_world: Annotated[int, typer.Option(min=0, help="Number of the first training world.")] = 0,
+    lr: Annotated[float, typer.Option(min=0.0, help="Highest step size.")] = 1e-3,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     bfloat16: Annotated[
         bool,
@@ -40,12 +45,16 @@ def train_command(
         if row["step"] % 25 == 0:
             typer.echo(f"step {row['step']}, world {row['world']}, loss {row['loss']:.3f}, right {row['accuracy']:.1%}")
 
-    folder = train(
-        None if resume else MiniSettings(seed=seed, worlds=worlds, early=early, bfloat16=bfloat16),
-        out,
-        resume=resume,
-        on_step=tell,
+    settings = MiniSettings(
+        seed=seed,
+        start=str(start) if start else None,
+        first_world=first_world,
+        worlds=worlds,
+        early=early,
+        lr=lr,
+        bfloat16=bfloat16,
     )
+    folder = train(None if resume else settings, out, resume=resume, on_step=tell)
     typer.echo(f"policy saved in {folder}")
 
 

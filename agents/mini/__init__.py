@@ -9,4 +9,21 @@ pose questions.  `sesa mini train` makes it from scratch out of fictional worlds
     tokenizer.py   its vocabulary
     model.py       its architecture and its structured start
     train.py       the supervised training
+    models/        two policies that it made, and their card
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MODELS = Path(__file__).with_name("models")
+
+
+def trained() -> Path:
+    """Return the folder of the policy after its whole training."""
+    return MODELS / "mini"
+
+
+def early() -> Path:
+    """Return the folder of the policy as it was half-way, for reinforcement learning to begin with."""
+    return MODELS / "mini-start"

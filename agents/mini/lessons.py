@@ -116,11 +116,11 @@ class Classroom:
 
     def solver_lessons(self, questions: Sequence[Question]) -> list[Lesson]:
         """Return up to one lesson for each question, with skills in front of some."""
-        plans = [plan for question in questions if (plan := self._plan(question)) is not None]
+        plans = [plan for question in questions if (plan := self.plan(question)) is not None]
         pages = self._search([step.query for plan in plans for step in plan.steps])
         return [lesson for plan in plans if (lesson := self._solve(plan, pages)) is not None]
 
-    def _plan(self, question: Question) -> _Plan | None:
+    def plan(self, question: Question) -> Plan | None:
         """Decide what the player does and which skills are shown; None where a hint would be needed that is kept."""
         steps, text, skills = list(self.steps(question)), question.text, list[Skill]()
         coined = [index for index, step in enumerate(steps) if step.reworded and step.relation.gap_cue]
@@ -146,7 +146,7 @@ class Classroom:
             skills += [draw_irrelevant(names, coin=self.coin, rng=self._rng) for _ in range(extra)]
         order = self._rng.permutation(len(skills)).tolist()
         family = f"hint-{question.hops}" if hinted else question.family
-        return _Plan(question, text, tuple(steps), tuple(skills[i] for i in order), family)
+        return Plan(question, text, tuple(steps), tuple(skills[i] for i in order), family)
 
     def _rename(self, relation: Relation, text: str) -> tuple[str, str]:
         """Put a new word in the place of a relation's own in a question; no word where that is not clear-cut."""
@@ -157,11 +157,9 @@ class Classroom:
         start, end = places[0].span()
         return word, f"{text[:start]}{word}{text[end:]}"
 
-    def _solve(self, plan: _Plan, pages: dict[str, list[Passage]]) -> Lesson | None:
+    def _solve(self, plan: Plan, pages: dict[str, list[Passage]]) -> Lesson | None:
         shown = SHOWN[int(self._rng.integers(len(SHOWN)))]
-        block, _ = render_skills(plan.skills, fits=lambda _: True)
-        task = f"Question: {plan.text}"
-        messages = [Message("user", f"{block}\n{task}" if block else task)]
+        messages = [plan.opening]
         notes = self._notes(plan)
         for index, step in enumerate(plan.steps):
             found = pages[step.query][:shown]
@@ -176,7 +174,7 @@ class Classroom:
         messages.append(Message("assistant", f"<think> {noted}</think><answer> {plan.question.answers[0]}</answer>"))
         return Lesson(tuple(messages), plan.family)
 
-    def _notes(self, plan: _Plan) -> list[str]:
+    def _notes(self, plan: Plan) -> list[str]:
         """Return what each page tells, after the word it was searched by."""
         if plan.question.family == "comparison":
             values = [fact.object for fact in self.atlas.chain(plan.question.id)]
@@ -234,7 +232,7 @@ class Classroom:
         return dict(zip(distinct, self.retriever.search(distinct, max(SHOWN)), strict=True)) if distinct else {}
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """What the player will do about a question, whose text may have been reworded, and the skills shown before it."""
 
     question: Question
@@ -242,6 +240,19 @@ class _Plan(NamedTuple):
     steps: tuple[Step, ...]
     skills: tuple[Skill, ...]
     family: str
+
+    @property
+    def opening(self) -> Message:
+        """The prompt: the skills, if any, and the question."""
+        block, _ = render_skills(self.skills, fits=lambda _: True)
+        task = f"Question: {self.text}"
+        return Message("user", f"{block}\n{task}" if block else task)
+
+    @property
+    def first_turn(self) -> Message:
+        """What the player writes first: the hops, and the search for the first of them."""
+        thought = "; ".join(step.suffix for step in self.steps)
+        return Message("assistant", f"<think> {thought}</think><search> {self.steps[0].query}</search>")
 
 
 def draw_lessons(

@@ -45,7 +45,8 @@ SAMPLED_WORLDS = 60
 EASY_SHARE = 0.15
 """Share of the worlds with short questions only, at the beginning."""
 FIRST_DRILLS, DRILLS = 1.0, 0.2
-"""Reading drills for each question of a world, at the beginning and then; there are half as many planning drills."""
+"""Reading drills for each question of a world, at the beginning and then; there are half as many planning drills, and,
+after the beginning, as many with skills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,10 @@ class MiniSettings:
     """
 
     seed: int = 0
+    start: str | None = None
+    """Folder of a training to go on from, with its weights and vocabulary and in worlds of its own."""
+    first_world: int = 0
+    """Number of the first training world."""
     worlds: int = 15
     """Training worlds, each gone through once."""
     entities: int = 1000
@@ -139,6 +144,8 @@ def train(
         (out / SETTINGS_FILE).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
     tokenizer = _tokenizer(out / MODEL_FOLDER, settings)
     model = new_model(vocab_size=len(tokenizer), seed=settings.seed)
+    if settings.start is not None:
+        model.load_state_dict(torch.load(Path(settings.start) / STATE_FILE, weights_only=True)["model"])
     model.set_attn_implementation("eager")  # in bfloat16 on a processor, the fused attention's backward pass is slow
     optimizer = _make_optimizer(model, settings)
     done, step = 0, 0
@@ -172,7 +179,7 @@ def train(
 
 
 SETTINGS = {
-    "model": {"train": "full", "dtype": "float32", "demonstrations": False, "max_context": 1536, "rollout_batch": 80},
+    "model": {"train": "full", "demonstrations": False, "max_context": 1536, "rollout_batch": 80},
 }
 """What a run with the mini policy needs to be told; written beside the weights."""
 
@@ -187,14 +194,14 @@ def save_policy(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, fol
 
 def lessons_of(number: int, settings: MiniSettings, tokenizer: PreTrainedTokenizerFast) -> Iterator[Batch]:
     """Yield the batches of one world, in random order; lessons of like length share a batch."""
-    rng = np.random.default_rng([settings.seed, number])
+    rng = np.random.default_rng([settings.seed, settings.first_world + number])
     classroom = Classroom(_world(number, settings), seed=settings.seed)
-    easy = number < EASY_SHARE * settings.worlds
+    easy = settings.start is None and number < EASY_SHARE * settings.worlds
     shares = FIRST_SHARES if easy else HOP_SHARES
     lessons = list(draw_lessons(classroom, settings.questions, rng=rng, shares=shares))
     share = FIRST_DRILLS if easy else DRILLS
     drills = round(settings.questions * sum(shares.values()) * share)
-    lessons += draw_drills(classroom, reading=drills, planning=drills // 2, rng=rng)
+    lessons += draw_drills(classroom, reading=drills, planning=drills // 2, skilled=drills * (not easy), rng=rng)
     encoded = [encode(lesson, tokenizer) for lesson in lessons]
     groups = _by_length([one for one in encoded if len(one.token_T) <= settings.max_tokens], settings.batch_tokens)
     for index in rng.permutation(len(groups)).tolist():
@@ -218,7 +225,7 @@ def _ids(text: str, tokenizer: PreTrainedTokenizerFast) -> list[int]:
 
 
 def _world(number: int, settings: MiniSettings) -> Any:
-    return generate(2 * (FIRST_WORLD + number), entities=settings.entities, jargon=True)
+    return generate(2 * (FIRST_WORLD + settings.first_world + number), entities=settings.entities, jargon=True)
 
 
 def _sample_texts(settings: MiniSettings) -> Iterator[str]:
@@ -287,7 +294,9 @@ def _learn(
 
 def _tokenizer(folder: Path, settings: MiniSettings) -> PreTrainedTokenizerFast:
     """Return the vocabulary of the training, learned when it begins and kept from then on."""
-    if not (folder / "tokenizer.json").exists():
+    if not (folder / "tokenizer.json").exists() and settings.start is not None:
+        PreTrainedTokenizerFast.from_pretrained(Path(settings.start) / MODEL_FOLDER).save_pretrained(folder)
+    elif not (folder / "tokenizer.json").exists():
         train_tokenizer(_sample_texts(settings), size=settings.vocabulary).save_pretrained(folder)
     tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
     return tokenizer

@@ -162,3 +162,17 @@ def test_a_planning_drill_plans_as_a_conversation_does(classroom: Classroom) -> 
         steps = classroom.steps(by_text[asked.content])
         assert planned.content.startswith(f"<think> {'; '.join(step.suffix for step in steps)}</think>")
         assert planned.content.endswith(f"<search> {steps[0].query}</search>")
+
+
+def test_a_drill_with_skills_shows_some_before_each_question_and_follows_hints(classroom: Classroom) -> None:
+    drills = draw_drills(classroom, reading=0, planning=0, skilled=30, rng=np.random.default_rng(0))
+    followed = 0
+    for drill in drills:
+        assert len(drill.messages) == 6
+        for asked, planned in zip(drill.messages[::2], drill.messages[1::2], strict=True):
+            assert asked.content.startswith("<skills>")
+            assert planned.content.startswith("<think> ")
+            plan = planned.content.removeprefix("<think> ").partition("</think>")[0].split("; ")
+            queries = re.findall(r"Query: \{\w+\} (.*)", asked.content)
+            followed += any(step in queries for step in plan)
+    assert followed > 45  # of 90; the others have irrelevant skills only

@@ -143,3 +143,14 @@ def test_a_used_folder_and_settings_out_of_range_are_refused(trained: Path) -> N
         MiniSettings(batch_tokens=10)
     with pytest.raises(InvalidInput, match=r"early must lie in \[1, worlds\], 3, got 4"):
         MiniSettings(worlds=3, early=4)
+
+
+def test_a_training_goes_on_from_another_in_other_worlds(trained: Path, tmp_path: Path) -> None:
+    settings = MiniSettings(
+        start=str(trained), first_world=2, worlds=1, entities=200, questions=30, batch_tokens=4096, lr=1e-6
+    )
+    folder = train(settings, tmp_path / "more")
+    assert (folder / "tokenizer.json").read_bytes() == (trained / "model" / "tokenizer.json").read_bytes()
+    before, after = (load_file(one / "model.safetensors") for one in (trained / "model", folder))
+    assert all(torch.allclose(before[name], after[name], atol=1e-2) for name in before)  # steps of a millionth
+    assert json.loads((tmp_path / "more" / "log.jsonl").read_text().splitlines()[0])["lr"] < 1e-6
