@@ -78,16 +78,24 @@ def save_weights(folder: Path, model: LanguageModel, *, names: Collection[str]) 
     save_file(weights, folder / WEIGHTS_FILE)
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is a complete checkpoint."""
+    return bool(_complete(folder))
+
+
 def latest_checkpoint(folder: Path) -> Path:
     """Return the newest complete checkpoint.
 
     Raises:
         InvalidInput: there is none.
     """
-    complete = sorted(place for place in folder.glob("step-*") if (place / "state.json").is_file())
-    if not complete:
+    if not has_checkpoint(folder):
         raise InvalidInput(f"no complete checkpoint in {folder}")
-    return complete[-1]
+    return _complete(folder)[-1]
+
+
+def _complete(folder: Path) -> list[Path]:
+    return sorted(place for place in folder.glob("step-*") if (place / "state.json").is_file())
 
 
 def load_checkpoint(place: Path, *, model: LanguageModel, seats: Mapping[str, Seat]) -> int:

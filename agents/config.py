@@ -38,10 +38,11 @@ class ModelSettings:
 
     train: str = "lora"
     """What is trained: "lora", an adapter per role on one frozen base; or "full", a whole model per role."""
-    dtype: str = "bfloat16"
-    """Number format to compute in.  What is trained stays in float32."""
+    dtype: str = "auto"
+    """"float32", "bfloat16", or what a short measurement finds best on this machine (`agents.device`), which a run then
+    stores in its settings.  What is trained stays in float32."""
     attention: str = "auto"
-    """"eager", "sdpa", or the faster of the two for the device and the number format."""
+    """"eager", "sdpa", or what is fastest for the device and the number format (`agents.device`)."""
     device: str = "auto"
     """"cpu", "cuda", or the GPU if there is one."""
     lora_rank: int = 16
@@ -60,7 +61,7 @@ class ModelSettings:
     def __post_init__(self) -> None:
         for name, choices in (
             ("train", ("lora", "full")),
-            ("dtype", ("bfloat16", "float32")),
+            ("dtype", ("auto", "bfloat16", "float32")),
             ("attention", ("auto", "eager", "sdpa")),
             ("device", ("auto", "cpu", "cuda")),
         ):
@@ -100,6 +101,9 @@ class Settings:
     targets: str = CORPUS
     """Where targets are drawn from: "corpus", or "NAME:SOURCE" with a name in `TARGETS`; `game.checks.test_questions`
     are questions whose answers are none."""
+    questions: tuple[str, ...] = ()
+    """Question files, or "atlas:SEED": the solvers are given these, and no challenger poses any.  Without those that
+    `game.checks.test_questions` holds, too."""
     retriever: str = "bm25"
     index: str | None = None
     """Folder of an index made by `sesa index`; None builds or reuses one in the user cache."""
@@ -133,6 +137,8 @@ class Settings:
         _require("challenger.start", start, start is None or not self.shared_weights, rule)
         baseline = self.challenger.baseline
         _require("challenger.baseline", baseline, baseline != "group", 'be "batch" or "none": a target is posed once')
+        lr = self.challenger.lr
+        _require("challenger.lr", lr, lr == 0 or not self.questions, "be 0 with questions: there is nothing to pose")
         for role in ("solver", "challenger"):
             sampled, learned = getattr(self.model, f"{role}_temperature"), getattr(self, role).temperature
             _require(f"{role}.temperature", learned, learned == sampled, f"equal model.{role}_temperature ({sampled})")

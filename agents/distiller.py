@@ -70,7 +70,7 @@ def local_distiller(
 
     Args:
         model: a registered policy, a model folder, or a hub id; it needs a chat template.
-        dtype: number format of the weights.
+        dtype: number format of the weights; "auto" measures when it is loaded, and so again when a run is resumed.
         max_context: most tokens of request and reply together.
         max_new_tokens: longest reply.
         batch: requests answered side by side.

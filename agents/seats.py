@@ -1,5 +1,6 @@
 """Make the players of a run from its settings: the model, and an agent and a learner for each role.
 
+settings, chosen = settle(settings)             # before they are stored with a run
 model = load_model(settings)
 seats = make_seats(model, memory, settings)     # {"challenger": Seat, "solver": Seat}
 reader = make_reader(model, settings)           # the solver without its search tool
@@ -15,6 +16,7 @@ from typing import Any
 from agents.challenger import make_challenger
 from agents.checkpoint import SHARED, load_start
 from agents.config import SeatSettings, Settings
+from agents.device import NumberFormat, number_format, resolve_device
 from agents.learner import Learner
 from agents.policies import source_of
 from agents.policies.hf import LanguageModel
@@ -26,6 +28,16 @@ from skill_memory.base import SkillMemory
 from skill_memory.distill import DISTILLERS
 
 DISTILLERS.register("local", "agents.distiller:local_distiller")
+
+
+def settle(settings: Settings) -> tuple[Settings, NumberFormat]:
+    """Return the settings with what "auto" leaves to this machine chosen, where a run must keep it: the number format.
+
+    Raises:
+        SettingsError: the settings name a device that is not there.
+    """
+    chosen = number_format(settings.model, resolve_device(settings.model.device))
+    return replace(settings, model=replace(settings.model, dtype=chosen.dtype)), chosen
 
 
 def load_model(settings: Settings) -> LanguageModel:

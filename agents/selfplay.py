@@ -1,6 +1,6 @@
 """The loop of self-play, one screen: pose and solve, learn from it, remember what was lost.
 
-    play = SelfPlay(settings, retriever=..., draw_targets=..., memory=..., solver=..., challenger=...)
+    play = SelfPlay(settings, retriever=..., draw=..., memory=..., solver=..., challenger=...)
     report = play.step(1)
 
 Each step: (1) challengers pose questions about fresh targets and G solvers attempt each one, and a question of an
@@ -29,9 +29,11 @@ from sesa_env.game import Game
 from sesa_env.judge import Judge
 from sesa_env.replay import ReplayPool
 from sesa_env.retrieval.base import Retriever
+from sesa_env.targets import Task
 from sesa_env.text import question_key
-from sesa_env.types import CHALLENGER, SOLVER, Round, Target, Trajectory
+from sesa_env.types import CHALLENGER, SOLVER, Passage, Question, Round, Trajectory
 from sesa_env.validators import ValidatorChain
+from skill_memory.abstraction import states_answer
 from skill_memory.base import Consolidation, Failure, SkillMemory, Use
 
 
@@ -69,8 +71,8 @@ class SelfPlay:
     Args:
         settings: rules, sizes and learning rates.
         retriever: answers both roles' searches.
-        draw_targets: the targets of a step, by its number, those of further batches at the end; the same number gives
-            the same targets.
+        draw: what a step begins with, by its number: targets for challengers, or questions that are given to the
+            solvers; those of further batches at the end.  The same number gives the same ones.
         validators: the chain that checks posed questions; one for the whole run, since some remember earlier ones.
         memory: what the solver's agent reads, and what this loop feeds.
         judge: scores answers.
@@ -83,7 +85,7 @@ class SelfPlay:
         settings: Settings,
         *,
         retriever: Retriever,
-        draw_targets: Callable[[int], Sequence[Target]],
+        draw: Callable[[int], Sequence[Task]],
         validators: ValidatorChain,
         memory: SkillMemory,
         judge: Judge,
@@ -94,7 +96,7 @@ class SelfPlay:
         self.settings = settings
         self.memory = memory
         self._retriever = retriever
-        self._draw_targets = draw_targets
+        self._draw = draw
         self._validators = validators
         self._judge = judge
         self._seats = {CHALLENGER: challenger, SOLVER: solver}
@@ -109,7 +111,8 @@ class SelfPlay:
                 learned.
         """
         checked = self._validators.numbers
-        rounds, tokens = self._play(number)
+        rounds, replayed, tokens = self._play(number)
+        posed, rounds = rounds, rounds + replayed
         if not any(attempt.usable for round_ in rounds for attempt in _attempts(round_)):
             raise SearchUnavailable(
                 f"search tool or checks failed in every round of step {number}; the run can be resumed"
@@ -120,7 +123,7 @@ class SelfPlay:
         consolidation = self.memory.consolidate(step=number)
         self._keep(rounds)
         numbers = {
-            **describe(rounds),
+            **describe(posed, replayed),
             **{f"checks/{name}": count - checked[name] for name, count in self._validators.numbers.items()},
             "replay/size": len(self._pool),
             **updates,
@@ -150,23 +153,30 @@ class SelfPlay:
         self._validators.set_state(state["validators"])
         self._pool.set_state(state["replay"])
 
-    def _play(self, number: int) -> tuple[list[Round], dict[str, TokenTrajectory]]:
-        """Play the step's targets in batches, and stop once enough questions have unequal attempts to learn from."""
-        targets, size = self._draw_targets(number), self.settings.rounds
+    def _play(self, number: int) -> tuple[list[Round], list[Round], dict[str, TokenTrajectory]]:
+        """Play the step's tasks in batches, and stop once enough questions have unequal attempts to learn from.
+
+        Returns:
+            The rounds, those of replayed questions, and the attempts in tokens.
+        """
+        tasks, size = self._draw(number), self.settings.rounds
         agents = {role: seat.agent for role, seat in self._seats.items()}
         rounds: list[Round] = []
-        while len(rounds) < len(targets) and sum(map(_mixed, rounds)) < size:
+        while len(rounds) < len(tasks) and sum(map(_mixed, rounds)) < size:
             games = []
-            for index, target in enumerate(targets[len(rounds) : len(rounds) + size], start=len(rounds)):
+            for index, task in enumerate(tasks[len(rounds) : len(rounds) + size], start=len(rounds)):
                 game = Game(
                     self.settings.game, judge=self._judge, id=f"step{number}-round{index}", validators=self._validators
                 )
-                game.pose(target)
+                if isinstance(task, Question):
+                    game.ask(task)
+                else:
+                    game.pose(task)
                 games.append(game)
             rounds += play(games, agents, self._retriever, on_tick=self._on_tick)
-        rounds += self._replay(number, rounds)
+        replayed = self._replay(number, rounds)
         tokens = {episode: one for agent in agents.values() for episode, one in agent.drain().items()}
-        return rounds, tokens
+        return rounds, replayed, tokens
 
     def _replay(self, number: int, rounds: Sequence[Round]) -> list[Round]:
         """Let the solvers try a question of an earlier step in each place that a refused proposal left empty."""
@@ -242,7 +252,8 @@ def uses(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, step
 def failures(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, step: int) -> list[Failure]:
     """One failure per question: a wrong answer after a search if there is one, else whatever went wrong.
 
-    An attempt that ran out of context teaches nothing about searching.
+    An attempt that ran out of context teaches nothing about searching.  With the attempt go the passages that state an
+    accepted answer and that the others of the round read, its challenger included.
     """
     found = []
     for round_ in rounds:
@@ -250,15 +261,17 @@ def failures(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, 
         lost = [one for one in usable if one.reward <= 0 and one.end_reason != "policy_stopped"]
         if not lost or round_.question is None or round_.solve_rate is None:
             continue
+        trajectory = max(lost, key=_informative)
         found.append(
             Failure(
                 question_id=_key(round_),
                 question=round_.question.text,
                 answers=round_.question.answers,
-                trajectory=max(lost, key=_informative),
+                trajectory=trajectory,
                 solve_rate=round_.solve_rate,
                 skill_ids=_skill_ids(round_, tokens),
                 step=step,
+                evidence=_evidence(round_, round_.question.answers, unread=trajectory),
             )
         )
     return found
@@ -273,13 +286,25 @@ def _informative(attempt: Trajectory) -> tuple[bool, int]:
     return attempt.output is not None, len(attempt.passages)
 
 
+def _evidence(round_: Round, answers: Sequence[str], *, unread: Trajectory) -> tuple[Passage, ...]:
+    """The passages of a round that state an answer and that one attempt did not read, each once."""
+    read = {(passage.title, passage.text) for passage in unread.passages}
+    found = {
+        (passage.title, passage.text): passage
+        for attempt in _attempts(round_)
+        for passage in attempt.passages
+        if states_answer(passage, answers)
+    }
+    return tuple(passage for text, passage in found.items() if text not in read)
+
+
 def _skill_ids(round_: Round, tokens: Mapping[str, TokenTrajectory]) -> tuple[str, ...]:
     """The skills the round's solvers saw: the same for all of them."""
     shown = [tokens[attempt.episode].skill_ids for attempt in round_.solvers if attempt.episode in tokens]
     return shown[0] if shown else ()
 
 
-def describe(rounds: Sequence[Round]) -> dict[str, float]:
+def describe(rounds: Sequence[Round], replayed: Sequence[Round] = ()) -> dict[str, float]:
     """Return shares and means of a step: validity, solve rates, and what each role's turns were.
 
     Solve rates of replayed questions have a figure of their own; what the solvers did at them is counted with the rest.
@@ -287,12 +312,12 @@ def describe(rounds: Sequence[Round]) -> dict[str, float]:
     A share of nothing is left out rather than given as 0.
     """
     posed = [round_ for round_ in rounds if _usable(round_.challenger)]
-    replayed = [round_ for round_ in rounds if round_.challenger is None]
-    rated, again = _rates(posed), _rates(replayed)
+    rated, again = _rates(rounds), _rates(replayed)
+    every = (*rounds, *replayed)
     numbers: dict[str, float] = {
-        "rounds": len(rounds) - len(replayed),
+        "rounds": len(rounds),
         "replay/rounds": len(replayed),
-        "rounds/unusable": sum(not attempt.usable for round_ in rounds for attempt in _attempts(round_)),
+        "rounds/unusable": sum(not attempt.usable for round_ in every for attempt in _attempts(round_)),
     }
     numbers |= {f"rejected/{name}": count for name, count in Counter(r.rejection for r in posed if r.rejection).items()}
     if posed:
@@ -303,7 +328,7 @@ def describe(rounds: Sequence[Round]) -> dict[str, float]:
     if again:
         numbers["replay/solve_rate/mean"] = sum(again) / len(again)
     numbers |= _action_mix(CHALLENGER, [round_.challenger for round_ in posed if round_.challenger])
-    return numbers | _action_mix(SOLVER, [attempt for round_ in rounds for attempt in round_.solvers])
+    return numbers | _action_mix(SOLVER, [attempt for round_ in every for attempt in round_.solvers])
 
 
 def _mixed(round_: Round) -> bool:

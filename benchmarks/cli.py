@@ -158,7 +158,9 @@ def sft_command(
 def eval_command(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     data: Annotated[list[str], typer.Option(help='JSON-lines questions, or "atlas:SEED"; may be given several times.')],
-    memory: Annotated[str | None, typer.Option(help="on, off, or on,off; default what the run has.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Of on, off, placebo, comma-separated; default what the run has.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most questions of each data set.")] = 100,
     gold_in_corpus: Annotated[bool, typer.Option(help="Only questions marked `gold_in_corpus`.")] = False,
     corpus: Annotated[
@@ -170,7 +172,7 @@ def eval_command(
         Path | None, typer.Option(help="New file for the rows; default the first free RUN/eval*.jsonl.")
     ] = None,
 ) -> None:
-    """Measure a run's solver on given questions, memory on and off."""
+    """Measure a run's solver on given questions, with its memory on, off, or replaced by a placebo."""
     _quiet_libraries()
     from benchmarks.evaluate import evaluate
     from benchmarks.report import report, write_rows
@@ -194,6 +196,42 @@ def eval_command(
     write_rows(rows, place)
     console.print(report(rows))
     console.print(f"rows saved in {place}", highlight=False)
+
+
+@app.command("bench")
+def bench_command(
+    plan: Annotated[str, typer.Argument(help="A plan by name (methods, learning, demo), or the path of one in YAML.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the bench; the same one goes on; default runs/PLAN.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm.")] = 3,
+    processes: Annotated[int, typer.Option(min=1, help="Runs side by side.")] = 1,
+) -> None:
+    """Train several methods with several seeds, and compare them question by question."""
+    _quiet_libraries()
+    from benchmarks.bench import bench, load_plan, table
+    from benchmarks.learning import change_table, plot_learning, read_changes
+
+    folder = out or Path("runs") / Path(plan).stem
+    asked = load_plan(plan)
+    with _progress() as progress:
+        rows = bench(
+            asked,
+            folder,
+            seeds=seeds,
+            processes=processes,
+            tell=lambda text: progress.console.print(text, style="bold", highlight=False),
+            on_step=lambda report: _show_step(progress, None, report),
+        )
+    arms = list(asked.arms)
+    texts = [table(asked, rows)]
+    if changes := read_changes(folder, arms=arms, seeds=seeds):
+        texts.append(change_table(changes))
+        plot_learning(folder, arms=arms, seeds=seeds, path=folder / "learning.png")
+    text = "\n\n".join(texts)
+    (folder / "table.txt").write_text(text + "\n", encoding="utf-8")
+    typer.echo(text)
+    typer.echo(f"rows, runs, this table and the curves are in {folder}")
 
 
 @app.command("retrieval")
@@ -282,35 +320,27 @@ def oracle_command(
 
 @app.command("demo")
 def demo_command(
-    out: Annotated[Path | None, typer.Option(help="Folder for the runs; default a new one under runs/.")] = None,
-    policy: Annotated[str, typer.Option(help="A registered policy, a model folder, or a hub id.")] = "smollm2",
-    questions: Annotated[int, typer.Option(min=1, help="Questions of the test world.")] = 16,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the runs; one of an interrupted demo goes on; default a new one.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="A registered policy, a model folder, or a hub id.")] = None,
+    questions: Annotated[int | None, typer.Option(min=1, help="Questions of the test world.")] = None,
 ) -> None:
-    """Run the whole system on the embedded corpus: self-play with SSP and SESA, then an evaluation."""
+    """Run the whole system on the embedded corpus: self-play with SSP and SESA, an evaluation, and what it means."""
     _quiet_libraries()
     from benchmarks.demo import demo
-    from benchmarks.report import report, write_rows
 
     folder = out or _first_free(Path("runs"), "demo")
     with _progress() as progress:
-        task = progress.add_task("demo", total=None)
-        rows = demo(
+        text = demo(
             folder,
             policy=policy,
             questions=questions,
             tell=lambda text: progress.console.print(text, style="bold", highlight=False),
-            on_tick=lambda: progress.advance(task),
             on_step=lambda report: _show_step(progress, None, report),
         )
-    write_rows(rows, folder / "eval.jsonl")
-    console.print(report(rows))
-    console.print(
-        "Atlas is a made-up encyclopedia: a right answer was found by searching.\n"
-        "Two steps of a model of 135M parameters show that everything works,\n"
-        "and nothing about which method is better.\n"
-        f"Everything is in {folder}: settings, every round played, skills, checkpoints.",
-        highlight=False,
-    )
+    typer.echo(text)
+    typer.echo(f"\nEverything is in {folder}: settings, every round, skills, checkpoints, and curves in learning.png.")
 
 
 def _load_sets(names: list[str], *, limit: int, gold_in_corpus: bool) -> list[Dataset]:

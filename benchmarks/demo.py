@@ -1,66 +1,89 @@
-"""The main job in a few minutes: SSP and SESA side by side on the embedded encyclopedia, then one table.
+"""The main job in a few minutes: SSP and SESA side by side on the embedded encyclopedia, a table, and what it means.
 
-    rows = demo(Path("runs/demo"), tell=print)
+    print(demo(Path("runs/demo"), tell=print))
 
-It trains in world 0 of Atlas and asks about world 1, in which no name of world 0 occurs.  The sizes are for two CPU
-cores, far too small for a verdict on either method: the demo shows that everything works.
+It is the plan `demo` with one seed.  The sizes are for two CPU cores, far too small for a verdict on either method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from agents.config import resolve
-from agents.selfplay import StepReport
-from benchmarks.datasets import load_dataset
-from benchmarks.evaluate import evaluate
-from benchmarks.methods import method
-from benchmarks.report import Row
-from benchmarks.train import train
+from benchmarks.bench import Contrast, Line, bench, contrasts, lines, load_plan, table
+from benchmarks.learning import Change, change_table, plot_learning, read_changes
 
-ARMS = {"ssp": ("off",), "sesa": ("off", "on")}
-"""Method, and the memory modes it is evaluated in."""
-TEST_DATA = "atlas:1"
-SIZES = [
-    *("steps=2", "rounds=8", "game.attempts=4", "game.solver_turns=3", "game.challenger_turns=3"),
-    *("game.min_searches=1", "game.min_question_words=5"),
-    "game.validators=[format,length,leak,information,searches,repeated_query]",
-    *("memory.distil_every=1", "memory.min_waiting=1", "memory.frontier_only=false"),
-    *("model.max_new_tokens=32", "model.solver_temperature=0.5", "solver.temperature=0.5"),
-    *("model.challenger_temperature=0.5", "challenger.temperature=0.5"),
-]
-"""Cool sampling, since a small model writes nonsense at temperature 1; every failure may be distilled.
+if TYPE_CHECKING:
+    from agents.selfplay import StepReport
 
-A question needs one search and five words instead of two and ten, and nobody verifies it ("rag"): a solver of this size
-reads so badly that hardly a question would be left."""
+PLAN = "demo"
 
 
 def demo(
     out: Path,
     *,
-    policy: str = "smollm2",
-    questions: int = 16,
+    policy: str | None = None,
+    questions: int | None = None,
     tell: Callable[[str], None],
-    on_tick: Callable[[], None] = lambda: None,
     on_step: Callable[[StepReport], None] = lambda report: None,
-) -> list[Row]:
-    """Train each arm, evaluate it, and return all rows.
+) -> str:
+    """Train each arm, ask it questions, and return tables and explanation; curves are drawn into `learning.png`.
 
     Args:
-        out: new folder for the runs.
-        policy: what plays both roles.
-        questions: how many questions of the test world each arm is asked.
-        tell: called with a sentence about what comes next.
-        on_tick: called after every turn of all seats.
+        out: folder of the bench; the same one goes on.
+        policy: what plays both roles; None is the plan's.
+        questions: how many questions of the test world each arm is asked; None is the plan's number.
+        tell: called with a sentence about what is done.
         on_step: called with each training step's report.
     """
-    test = load_dataset(TEST_DATA, limit=questions)
-    rows: list[Row] = []
-    for name, memory_modes in ARMS.items():
-        settings = resolve(method(name), [*SIZES, f"policy={policy}"])
-        tell(f"{name}: {settings.steps} steps of self-play, {settings.rounds} questions each")
-        run = train(settings, out / name, on_tick=on_tick, on_step=on_step)
-        tell(f"{name}: {questions} questions about a world it has never seen, memory {' and '.join(memory_modes)}")
-        rows += evaluate(run, test, memory_modes=memory_modes)
-    return rows
+    plan = load_plan(PLAN)
+    if policy is not None:
+        plan = replace(plan, settings=(*plan.settings, f"policy={policy}"))
+    if questions is not None:
+        plan = replace(plan, limit=questions)
+    rows = bench(plan, out, seeds=1, tell=tell, on_step=on_step)
+    changes = read_changes(out, arms=list(plan.arms), seeds=1)
+    parts = [table(plan, rows)]
+    if changes:
+        parts.append(change_table(changes))
+    plot_learning(out, arms=list(plan.arms), seeds=1, path=out / "learning.png")
+    parts.append(explain(lines(rows), contrasts(plan, rows), changes))
+    return "\n\n".join(parts)
+
+
+def explain(scores: Sequence[Line], differences: Sequence[Contrast], changes: Sequence[Change]) -> str:
+    """Say in plain words what the tables show, and what they do not."""
+    said = [
+        f"Each arm was asked the same {scores[0].em.n} questions about a world that it had never seen.  The "
+        "encyclopedia is made up, so a right answer was found by searching: nobody can know it."
+    ]
+    said += [_about(line) for line in scores]
+    said += [_about_change(change) for change in changes if change.measure == "valid"]
+    said += [_about_difference(one) for one in differences]
+    said.append("One seed and a few steps: this shows how it all works, and not which method is better.")
+    return "\n".join(f"- {sentence}" for sentence in said)
+
+
+def _about(line: Line) -> str:
+    skills = {"on": ", its skills in front of each question,", "off": ""}.get(line.memory, f" ({line.memory})")
+    return (
+        f"{line.arm}{skills} answered {line.em.value:.0%} exactly right, with {line.searches:.1f} searches a question."
+    )
+
+
+def _about_change(change: Change) -> str:
+    return (
+        f"Of the questions that {change.arm}'s challenger posed, {change.first:.0%} were valid in the first fifth of "
+        f"the steps and {change.last:.0%} in the last."
+    )
+
+
+def _about_difference(contrast: Contrast) -> str:
+    points = f"{contrast.pair}: {100 * contrast.em.value:+.1f} points"
+    if contrast.em.interval is None:
+        return f"{points}; they answered alike."
+    low, high = (100 * bound for bound in contrast.em.interval)
+    verdict = "more than chance explains" if contrast.em.excludes_zero else "not to be told from chance"
+    return f"{points}, 95 % interval {low:+.1f} to {high:+.1f}: {verdict}."

@@ -1,4 +1,4 @@
-"""Put a run's solver to given questions, with its memory on or off, and keep one row per question.
+"""Put a run's solver to given questions, with its memory on, off or a placebo, and keep one row per question.
 
     rows = evaluate(Path("runs/sesa"), load_dataset("atlas:1", limit=100), memory_modes=("off", "on"))
 
@@ -37,8 +37,9 @@ from sesa_env.rewards import containment, exact_match, f1
 from sesa_env.text import neutralise
 from sesa_env.types import SOLVER, Question, Trajectory
 from skill_memory import NoMemory, SkillMemory, restore
+from skill_memory.placebo import Placebo
 
-MEMORY_MODES = ("off", "on")
+MEMORY_MODES = ("off", "on", "placebo")
 
 
 def evaluate(
@@ -56,8 +57,8 @@ def evaluate(
     Args:
         run: a folder made by `benchmarks.train.train`.
         data: the questions.
-        memory_modes: "on" shows the checkpoint's skills, "off" builds no memory at all; none given means both, or "off"
-            alone for a run without skills.
+        memory_modes: "on" shows the checkpoint's skills, "placebo" as many words that say nothing in their place, "off"
+            builds no memory at all; none given means "off" and "on", or "off" alone for a run without skills.
         corpus: what to search; None takes the data's own corpus, or else the run's.
         retriever: by what; None takes the run's own.
         index: in which index; None takes the run's own, or for another corpus one in the user cache.
@@ -86,10 +87,10 @@ def evaluate(
     about |= {"dataset": _label(data, settings), "retrieval": search.fingerprint, "top_k": settings.game.top_k}
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as scratch, closing(_saved_memory(settings, place, Path(scratch))) as saved:
-        for mode in dict.fromkeys(memory_modes or (MEMORY_MODES if len(saved) else ("off",))):
-            if mode == "on" and not len(saved):
-                raise InvalidInput("memory cannot be 'on': this run has no skills; use --memory off")
-            solver = _solver(model, saved if mode == "on" else NoMemory(), settings)
+        for mode in dict.fromkeys(memory_modes or (("off", "on") if len(saved) else ("off",))):
+            if mode != "off" and not len(saved):
+                raise InvalidInput(f"memory cannot be {mode!r}: this run has no skills; use --memory off")
+            solver = _solver(model, _shown(saved, mode), settings)
             for start in range(0, len(data.questions), settings.model.rollout_batch):
                 batch = data.questions[start : start + settings.model.rollout_batch]
                 attempts = attempt_all(batch, solver, search, settings.game)
@@ -158,6 +159,11 @@ def _saved_memory(settings: Settings, place: Path, scratch: Path) -> SkillMemory
     return memory
 
 
+def _shown(saved: SkillMemory, mode: str) -> SkillMemory:
+    """Return the memory of a mode."""
+    return {"off": NoMemory(), "on": saved, "placebo": Placebo(saved)}[mode]
+
+
 def _solver(model: LanguageModel, memory: SkillMemory, settings: Settings) -> LLMAgent:
     return make_solver(
         model.policy(adapter_of(SOLVER, settings), seed=settings.seed),
@@ -175,6 +181,7 @@ def _row(question: Question, attempt: Trajectory, tokens: TokenTrajectory | None
     return Row(
         **about,  # type: ignore[arg-type]
         question_id=question.id,
+        family=question.family,
         answers=question.answers,
         prediction=attempt.output,
         em=exact_match(attempt.output, question.answers) if scored else None,

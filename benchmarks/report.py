@@ -6,14 +6,15 @@ the solver left unanswered counts as wrong; one that could not be scored (the se
     write_rows(rows, path)
     rich.print(report(read_rows(path)))
 
-Both arms of a comparison, memory on and memory off, belong to one run.  Several seeds are several runs, and each gets
-its own lines in the table.  Nothing here plays a round: see `benchmarks.evaluate`.
+The arms of a comparison belong to one run: memory on, memory off, and "placebo", which shows equally long skills that
+say nothing.  On minus off is what the memory is worth; on minus placebo is what its words are worth, the longer prompt
+apart.  Several seeds are several runs, and each gets its own lines in the table.  Nothing here plays a round: see
+`benchmarks.evaluate`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -24,14 +25,19 @@ import numpy as np
 
 from benchmarks.statistics import Difference, Estimate, paired_difference, proportion
 from sesa_env.errors import CorpusError, DuplicateName, InvalidInput, MissingDependency
+from skill_memory.records import replacing
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-SCHEMA = 1
+SCHEMA = 2
 """Written in every line; raise it when a field changes its meaning, and `read_rows` refuses the older files."""
+
+ON = "on"
+BASELINES = ("off", "placebo")
+"""The arms that memory on is compared with, in this order."""
 
 SEED = 0
 """Seeds each comparison's bootstrap afresh, so that a table is a function of its rows."""
@@ -42,7 +48,7 @@ _DIFFERENCE_COLUMNS = ("EM\n[95 %]", "gained", "lost", "F1\n[95 %]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One question, put to one method, with the memory on or off.
+    """One question, put to one method, with the memory on, off, or replaced by a placebo.
 
     `em`, `f1` and `containment` are None, all three, when the attempt could not be scored.
 
@@ -52,11 +58,13 @@ class Row:
 
     run: str
     method: str
-    memory: Literal["on", "off"]
+    memory: Literal["on", "off", "placebo"]
     dataset: str
     fictional: bool
     """Whether the questions are about an invented world; every table says so."""
     question_id: str
+    family: str
+    """What kind of question it is; "" where the data does not say."""
     answers: tuple[str, ...]
     prediction: str | None
     """The solver's answer; None when it gave none."""
@@ -84,7 +92,8 @@ class Row:
             self._require(name, "a whole number of at least 0", _is_count(getattr(self, name)))
         for name in ("answers", "skill_ids"):
             self._require(name, "a tuple of non-blank strings", _is_text_tuple(getattr(self, name)))
-        self._require("memory", "'on' or 'off'", self.memory in ("on", "off"))
+        self._require("memory", "'on', 'off' or 'placebo'", self.memory in (ON, *BASELINES))
+        self._require("family", "a string", isinstance(self.family, str))
         self._require("fictional", "True or False", isinstance(self.fictional, bool))
         self._require("prediction", "a string or None", self.prediction is None or isinstance(self.prediction, str))
         self._require("em", "True, False or None", self.em is None or isinstance(self.em, bool))
@@ -96,7 +105,7 @@ class Row:
             "True or False, or None with em",
             isinstance(self.containment, bool) if self.scored else self.containment is None,
         )
-        self._require("skill_ids", "empty with the memory off", self.memory == "on" or not self.skill_ids)
+        self._require("skill_ids", "empty with the memory off", self.memory != "off" or not self.skill_ids)
         self._require("turns", "at least searches + invalid", self.turns >= self.searches + self.invalid)
 
     @property
@@ -115,7 +124,7 @@ class Row:
 
 
 class Cell(NamedTuple):
-    """One line of the summary: a method on a data set, with the memory on or off.
+    """One line of the summary: a method on a data set, in one memory mode.
 
     Shares and means are over scored questions; `em` is None when there are none.
     """
@@ -141,12 +150,14 @@ class Cell(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Memory on minus memory off, paired over the questions that were scored in both arms."""
+    """Memory on minus one baseline, paired over the questions that were scored in both arms."""
 
     run: str
     method: str
     dataset: str
     fictional: bool
+    baseline: str
+    """Of `BASELINES`."""
     left_out: int
     """Questions that one arm or both could not score."""
     em: Difference | None
@@ -160,13 +171,12 @@ def write_rows(rows: Iterable[Row], path: Path) -> None:
     Raises:
         InvalidInput: there are no rows.
         DuplicateName: a question occurs twice in one arm.
+        StoreError: the disk is full, or the folder cannot be written to.
     """
     rows = _checked(rows)
     lines = [json.dumps({"schema": SCHEMA, **asdict(row)}, sort_keys=True, allow_nan=False) + "\n" for row in rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text("".join(lines), encoding="utf-8")
-    os.replace(draft, path)
+    with replacing(path) as draft:
+        draft.write_text("".join(lines), encoding="utf-8")
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -199,16 +209,21 @@ def summarise(rows: Iterable[Row]) -> list[Cell]:
 
 
 def compare(rows: Iterable[Row]) -> list[Comparison]:
-    """Pair memory on with memory off, question by question; empty when no run has both.
+    """Pair memory on with each baseline that is there, question by question; empty when no run has two such arms.
 
     Raises:
-        InvalidInput: the two arms were asked different questions, or `summarise` would refuse the rows.
+        InvalidInput: two arms were asked different questions, or `summarise` would refuse the rows.
         DuplicateName: a question occurs twice in one arm.
     """
-    arms: dict[tuple[str, str, str], dict[str, dict[str, Row]]] = defaultdict(lambda: {"on": {}, "off": {}})
+    arms: dict[tuple[str, str, str], dict[str, dict[str, Row]]] = defaultdict(lambda: defaultdict(dict))
     for row in _comparable(rows):
         arms[row.run, row.method, row.dataset][row.memory][row.question_id] = row
-    return [_comparison(arm["on"], arm["off"]) for _, arm in sorted(arms.items()) if arm["on"] and arm["off"]]
+    return [
+        _comparison(arm[ON], arm[baseline])
+        for _, arm in sorted(arms.items(), key=lambda item: item[0])
+        for baseline in BASELINES
+        if arm[ON] and arm[baseline]
+    ]
 
 
 def summary_table(rows: Iterable[Row]) -> Table:
@@ -228,7 +243,7 @@ def summary_table(rows: Iterable[Row]) -> Table:
 
 
 def difference_table(rows: Iterable[Row]) -> Table:
-    """Lay out `compare`: memory on minus memory off with a 95 % bootstrap interval, bold when it excludes zero.
+    """Lay out `compare`: memory on minus each baseline with a 95 % bootstrap interval, bold when it excludes zero.
 
     Raises:
         InvalidInput, DuplicateName: see `compare`.
@@ -236,15 +251,17 @@ def difference_table(rows: Iterable[Row]) -> Table:
     """
     rows = list(rows)
     comparisons = compare(rows)
-    title = "Memory on minus memory off, percentage points"
-    table = _table(title, rows, columns=("method", "data set", "n", *_DIFFERENCE_COLUMNS))
+    there = [name for name in BASELINES if any(comparison.baseline == name for comparison in comparisons)]
+    title = f"Memory on minus memory {' and '.join(there)}, percentage points"
+    table = _table(title, rows, columns=("method,\nminus", "data set", "n", *_DIFFERENCE_COLUMNS))
     for comparison, method in zip(comparisons, _methods(comparisons), strict=True):
-        table.add_row(_text(method), _text(_dataset(comparison)), *_difference_cells(comparison))
+        label = f"{method},\n{comparison.baseline}"
+        table.add_row(_text(label), _text(_dataset(comparison)), *_difference_cells(comparison))
     return table
 
 
 def report(rows: Iterable[Row]) -> Group:
-    """Return what to print: the summary and, where a run has both memory modes, the differences.
+    """Return what to print: the summary and, where a run has memory on and a baseline, the differences.
 
     Raises:
         InvalidInput, DuplicateName: see `summarise` and `compare`.
@@ -337,16 +354,17 @@ def _share(part: float, whole: int) -> float:
 
 
 def _comparison(on: Mapping[str, Row], off: Mapping[str, Row]) -> Comparison:
-    sample = next(iter(on.values()))
+    sample, baseline = next(iter(on.values())), next(iter(off.values())).memory
     if unpaired := sorted(on.keys() ^ off.keys()):
         raise InvalidInput(
-            f"memory on and off must be asked the same questions of {sample.dataset!r}, "
+            f"memory on and {baseline} must be asked the same questions of {sample.dataset!r}, "
             f"got {len(unpaired)} in one arm only, as {unpaired[0]!r}"
         )
     both = [question for question in on if on[question].scored and off[question].scored]
     return Comparison(
         *(sample.run, sample.method, sample.dataset),
         fictional=any(row.fictional for row in (*on.values(), *off.values())),
+        baseline=baseline,
         left_out=len(on) - len(both),
         em=_difference({q: float(bool(on[q].em)) for q in both}, {q: float(bool(off[q].em)) for q in both}),
         f1=_difference({q: on[q].f1 or 0.0 for q in both}, {q: off[q].f1 or 0.0 for q in both}),

@@ -19,7 +19,6 @@ would write find the page that states the fact?  Gold queries use the page's wor
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -40,6 +39,7 @@ from sesa_env.retrieval.base import Retriever
 from sesa_env.retrieval.fuse import FusedRetriever
 from sesa_env.retrieval.index import MANIFEST, Backend, Manifest, build_index, open_index, read_manifest
 from sesa_env.types import Question
+from skill_memory.records import replacing
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -248,10 +248,8 @@ def hop_questions(corpus: str, *, wording: Wording, n: int, seed: int = SEED) ->
 def write_runs(runs: Iterable[Run], path: Path) -> None:
     """Write runs as JSON lines, all or none."""
     lines = [json.dumps({"schema": SCHEMA, **asdict(run)}, sort_keys=True) + "\n" for run in runs]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text("".join(lines), encoding="utf-8")
-    os.replace(draft, path)
+    with replacing(path) as draft:
+        draft.write_text("".join(lines), encoding="utf-8")
 
 
 def report(runs: Sequence[Run]) -> Group:

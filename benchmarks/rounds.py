@@ -1,4 +1,4 @@
-"""What a run played, read back from its `rounds.jsonl`: the rounds, the questions, and the failures.
+"""What a run played, as its `rounds.jsonl` keeps it: the rounds, the questions, and the failures.
 
     for step, round_, skill_ids in read_rounds(run / "rounds.jsonl"): ...
     past = past_questions(run / "rounds.jsonl")
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,17 @@ class Played(NamedTuple):
     step: int
     round_: Round
     skill_ids: dict[str, tuple[str, ...]]
+
+
+def describe_round(round_: Round, tokens: Mapping[str, TokenTrajectory]) -> dict[str, Any]:
+    """Return a round as JSON, each attempt with the skills its prompt showed."""
+    record = asdict(round_)
+    for attempt in filter(None, [record["challenger"], *record["solvers"]]):
+        shown = tokens.get(attempt["episode"])
+        attempt["skill_ids"] = list(shown.skill_ids) if shown else []
+        for turn in attempt["turns"]:
+            turn["passages"] = [passage["title"] for passage in turn["passages"]]
+    return record
 
 
 def read_rounds(path: Path) -> Iterator[Played]:

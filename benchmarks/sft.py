@@ -35,7 +35,7 @@ from agents.llm import LLMAgent
 from agents.policies import SETTINGS_FILE as POLICY_SETTINGS_FILE
 from agents.rollout import play
 from agents.scripted import Oracle
-from agents.seats import load_model
+from agents.seats import load_model, settle
 from agents.solver import make_solver
 from agents.tokens import TokenTrajectory
 from agents.update import UpdateStats
@@ -100,7 +100,7 @@ def sft(
             raise InvalidInput(f"{name} must be at least 1, got {value!r}")
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise InvalidInput(f"out must be a new or empty folder, got {str(out)!r}")
-    settings = replace(settings, shared_weights=True)
+    settings, _ = settle(replace(settings, shared_weights=True))
     classes = [_class(name, settings, questions) for name in data]
     model = load_model(settings)
     with _memories(settings, skills) as memories:

@@ -12,6 +12,7 @@ training step.  Nothing but `import` writes to one.  With `--json`, a command pr
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from sesa_env.errors import InvalidInput
 from sesa_env.registry import ENCODERS
 from skill_memory.bank import SkillBank
 from skill_memory.encode import REJECTION, Encoder, calibrate, measure, read_pairs
-from skill_memory.history import BANK_FILE, BankFile, Growth, compare, growth, life, read_bank
+from skill_memory.history import BANK_FILE, BankFile, by_cause, compare, growth, life, read_bank
 from skill_memory.records import skill_to_dict, write_skills
 from skill_memory.render import disarm, render_skill
 from skill_memory.settings import MemorySettings
@@ -160,7 +161,7 @@ def stats_command(
     if plot is not None:
         if not rows:
             raise InvalidInput(f"{bank} has no history to draw")
-        _draw(rows, plot)
+        _draw(found, plot)
     if as_json:
         _print_json({**_counts(found), "growth": [row._asdict() for row in rows]})
         return
@@ -258,27 +259,54 @@ def _flat(counts: dict[str, Any]) -> list[tuple[str, int]]:
     return rows
 
 
-def _draw(rows: Sequence[Growth], path: Path) -> None:
-    """Draw the size of the bank over the steps, what came and went under it, and how often skills were shown."""
+def _draw(bank: BankFile, path: Path) -> None:
+    """Draw the bank's size, and under it by cause what came and went, what was refused, and how uses turned out."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 6.0), layout="constrained")
+    figure = Figure(figsize=(8.0, 8.0), layout="constrained")
     FigureCanvasAgg(figure)
-    size, change, use = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 2))
+    size, change, refused, use = figure.subplots(4, 1, sharex=True, height_ratios=(3, 2, 2, 2))
+    rows = growth(bank.events)
     steps = [row.step for row in rows]
+    seeds = sum(skill.is_seed for skill in bank.skills)  # which never go
+    size.fill_between(steps, [row.size for row in rows], step="post", color="C0", alpha=0.35, label="learned")
+    size.fill_between(steps, [seeds] * len(rows), step="post", color="C7", alpha=0.6, label="written by hand")
     size.plot(steps, [row.size for row in rows], drawstyle="steps-post", color="C0")
     size.set_ylabel("skills")
     size.set_ylim(bottom=0)
-    change.bar(steps, [row.admitted for row in rows], color="C2", label="came")
-    change.bar(steps, [-row.evicted for row in rows], color="C3", label="went")
-    change.axhline(0, color="black", linewidth=0.8)
-    change.set_ylabel("change")
-    change.legend(loc="upper right", frameon=False)
-    use.bar(steps, [row.retrieved for row in rows], color="C4")
-    use.set_ylabel("shown")
+    changed = [row.step for row in rows if row.admitted or row.evicted or row.refused]
+    width = 0.7 * min((right - left for left, right in itertools.pairwise(changed)), default=1)
+    came = {cause: counts for cause, counts in by_cause(bank.events, "admit").items() if cause != "seed"}
+    _stack(change, came, ("C2", "C8", "C9"), width, prefix="came: ")
+    _stack(change, by_cause(bank.events, "evict"), ("C3", "C1"), -width, prefix="went: ")
+    change.set_ylabel("came, went")
+    _stack(refused, by_cause(bank.events, "refuse"), [f"C{i}" for i in (4, 9, 8, 5, 6, 1, 7, 2, 3, 0)], width)
+    refused.set_ylabel("refused")
+    uses = by_cause(bank.events, "credit")
+    _stack(use, {"helped": uses.get("helped", Counter())}, ("C2",), 0.9)
+    _stack(use, {"hurt": uses.get("hurt", Counter())}, ("C3",), -0.9)
+    use.set_ylabel("skills shown")
     use.set_xlabel("training step")
-    figure.savefig(path, dpi=120)
+    for part in (size, change, refused, use):
+        part.axhline(0, color="black", linewidth=0.8)
+        part.spines[["top", "right"]].set_visible(False)
+        if part.get_legend_handles_labels()[0]:
+            part.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize="small")
+    figure.savefig(path, dpi=110)
+
+
+def _stack(
+    part: Any, counts: dict[str, Counter[int]], colors: Sequence[str], width: float, *, prefix: str = ""
+) -> None:
+    """Draw bars by step, a colour for each cause, one on the other; downwards when the width is negative."""
+    base = Counter[int]()
+    for (cause, by_step), color in zip(counts.items(), itertools.cycle(colors)):
+        steps = sorted(by_step)
+        sign = 1 if width > 0 else -1
+        heights, bottoms = [sign * by_step[step] for step in steps], [sign * base[step] for step in steps]
+        part.bar(steps, heights, abs(width), bottom=bottoms, color=color, label=f"{prefix}{cause}")
+        base += by_step
 
 
 def _row(skill: Skill) -> tuple[object, ...]:

@@ -7,7 +7,8 @@ instead of one of width zero, which would read as certainty.
     mean([0.5, 1.0, 0.0], rng=np.random.default_rng(0))            # bootstrap over questions
     paired_difference(on, off, rng=np.random.default_rng(0))       # {question id: score} for each arm
 
-Several seeds are several runs: nothing here pools them, because attempts at the same question are not independent.
+Several seeds are several runs, and their attempts at the same question are not independent: `mean_over_seeds` draws
+seeds and questions anew, each as a whole, and nothing else pools them.
 """
 
 from __future__ import annotations
@@ -144,6 +145,80 @@ def paired_difference(
         better=sum(difference > 0 for difference in differences),
         worse=sum(difference < 0 for difference in differences),
     )
+
+
+def two_sample_difference(
+    first: Sequence[float], second: Sequence[float], *, rng: np.random.Generator, confidence: float = 0.95
+) -> Estimate:
+    """Return the mean of `first` minus that of `second`, which are not paired, with a percentile bootstrap interval.
+
+    Args:
+        first: numbers of any count.
+        second: likewise.
+        rng: where the resamples come from; the same state gives the same interval.
+        confidence: share of intervals that are meant to contain the truth, between 0 and 1.
+
+    Raises:
+        InvalidInput: one of them is empty, a value is not finite, or confidence lies outside (0, 1).
+    """
+    _check_confidence(confidence)
+    samples = [np.asarray(values, dtype=np.float64) for values in (first, second)]
+    for name, sample in zip(("first", "second"), samples, strict=True):
+        if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
+            raise InvalidInput(f"{name} must be a non-empty flat sequence of finite numbers, got {sample!r}")
+    value, n = float(samples[0].mean() - samples[1].mean()), sum(sample.size for sample in samples)
+    if all((sample == sample[0]).all() for sample in samples):
+        return Estimate(value, None, n, why_none="all alike")
+    result = _scipy_stats().bootstrap(
+        samples,
+        lambda one, other, axis: one.mean(axis=axis) - other.mean(axis=axis),
+        n_resamples=RESAMPLES,
+        batch=BATCH,
+        confidence_level=confidence,
+        method="percentile",
+        vectorized=True,
+        rng=rng,
+    )
+    return Estimate(value, Interval(*map(float, result.confidence_interval)), n)
+
+
+def mean_over_seeds(
+    scores: Sequence[Mapping[str, float]], *, rng: np.random.Generator, confidence: float = 0.95
+) -> Estimate:
+    """Return the mean over seeds and questions; each resample draws seeds, and questions that are the same for all.
+
+    A handful of seeds says little about all seeds: with three, the interval is too narrow for that part.  One seed
+    alone gives the interval over questions.
+
+    Args:
+        scores: for each seed, score by question id; scores of a difference may be negative.
+        rng: where the resamples come from; the same state gives the same interval.
+        confidence: share of intervals that are meant to contain the truth, between 0 and 1.
+
+    Raises:
+        InvalidInput: no seeds, seeds with different questions, or what `mean` refuses.
+    """
+    if not scores:
+        raise InvalidInput("scores must hold at least one seed, got none")
+    for one in scores[1:]:
+        if unlike := sorted(one.keys() ^ scores[0].keys()):
+            raise InvalidInput(f"all seeds must score the same questions, got {unlike[0]!r} in some only")
+    order = sorted(scores[0])
+    value_SQ = np.array([[one[question] for question in order] for one in scores], dtype=np.float64)
+    over_questions = mean(value_SQ.mean(axis=0).tolist(), rng=rng, confidence=confidence)
+    if len(scores) == 1 or over_questions.interval is None:
+        return over_questions
+    resampled = _scipy_stats().bootstrap(
+        tuple(np.arange(size) for size in value_SQ.shape),
+        lambda seed_S, question_Q: value_SQ[np.ix_(seed_S, question_Q)].mean(),
+        n_resamples=RESAMPLES,
+        vectorized=False,
+        confidence_level=confidence,
+        method="percentile",
+        rng=rng,
+    )
+    low, high = resampled.confidence_interval
+    return over_questions._replace(interval=Interval(float(low), float(high)))
 
 
 def _bootstrap(value_Q: np.ndarray, *, rng: np.random.Generator, confidence: float) -> Interval:

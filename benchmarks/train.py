@@ -5,7 +5,7 @@
 
     settings.yaml      what was resolved              manifest.json   versions, corpus, index, targets, commit
     events.jsonl       one line of figures per step   rounds.jsonl    every round: questions, attempts, skills, rewards
-    timings.jsonl      seconds per step               tensorboard/    the figures as curves
+    timings.jsonl      seconds per step, and rates    tensorboard/    the figures as curves
     bank.sqlite        the live skill memory          checkpoints/    weights, optimisers, memories, random streams
 
 Nothing is written before the corpus, the index and the model have been opened.
@@ -14,7 +14,6 @@ Nothing is written before the corpus, the index and the model have been opened.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,22 +27,25 @@ import numpy as np
 
 from agents.checkpoint import MEMORY_FILE, latest_checkpoint, load_checkpoint, load_loop, save_checkpoint
 from agents.config import Settings, load_settings, save_settings
+from agents.device import NumberFormat
 from agents.guards import Guard
-from agents.seats import load_model, make_reader, make_seats
+from agents.seats import load_model, make_reader, make_seats, settle
 from agents.selfplay import SelfPlay, StepReport
 from agents.trial import equip
 from benchmarks.manifest import make_manifest, write_manifest
-from benchmarks.rounds import past_questions
+from benchmarks.rounds import describe_round, past_questions
 from sesa_env.answerers import Answerer
 from sesa_env.corpora import fingerprint
+from sesa_env.corpora.questions import load_questions
 from sesa_env.envs.world import open_retriever
-from sesa_env.errors import IndexMismatch, InvalidInput
+from sesa_env.errors import IndexMismatch, InvalidInput, SettingsError
 from sesa_env.judge import Judge, require_trainable
 from sesa_env.registry import JUDGES, MEMORIES
-from sesa_env.targets import hop_balanced, open_targets, targets_fingerprint
-from sesa_env.types import Round, Target
+from sesa_env.targets import Task, hop_balanced, open_targets, targets_fingerprint
+from sesa_env.text import question_key
 from sesa_env.validators import ValidatorChain
 from skill_memory import SkillMemory, restore
+from skill_memory.records import replacing
 
 SETTINGS_FILE, EVENTS_FILE, ROUNDS_FILE, TIMINGS_FILE = "settings.yaml", "events.jsonl", "rounds.jsonl", "timings.jsonl"
 MANIFEST_FILE, BANK_FILE, CHECKPOINTS = "manifest.json", "bank.sqlite", "checkpoints"
@@ -77,6 +79,9 @@ def train(
     if not resume and out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise InvalidInput(f"out must be a new or empty folder, got {str(out)!r}; --resume goes on with a run")
     place = latest_checkpoint(out / CHECKPOINTS) if resume else None
+    if place is not None and settings.model.dtype == "auto":  # chosen once, when the run began
+        settings = replace(settings, model=load_settings(out / SETTINGS_FILE).model)
+    settings, chosen = settle(settings)
     retriever = open_retriever(
         settings.corpus,
         retriever=settings.retriever,
@@ -84,8 +89,8 @@ def train(
         cache=settings.retrieval_cache,
         pages=bool(settings.game.tools),
     )
-    targets = open_targets(settings.targets, corpus=settings.corpus, test_questions=settings.game.checks.test_questions)
-    draw_targets(targets, settings, 1)  # raises when there are too few of some number of hops
+    tasks = open_tasks(settings)
+    draw_tasks(tasks, settings, 1)  # raises when there are too few of some number of hops
     judge: Judge = JUDGES.make(settings.judge)
     require_trainable(judge)
     about = make_manifest(
@@ -94,7 +99,7 @@ def train(
         corpus=fingerprint(settings.corpus),
         index=retriever.fingerprint,
     )
-    about["targets"] = targets_fingerprint(targets)
+    about["targets"] = targets_fingerprint(tasks)
     with _claimed(out):
         if place is not None:
             _check_world(out / MANIFEST_FILE, about)
@@ -109,7 +114,7 @@ def train(
         play = SelfPlay(
             settings,
             retriever=retriever,
-            draw_targets=lambda step: draw_targets(targets, settings, step),
+            draw=lambda step: draw_tasks(tasks, settings, step),
             validators=validators,
             memory=memory,
             judge=judge,
@@ -126,6 +131,8 @@ def train(
             write_manifest(about, out / MANIFEST_FILE)
             save(step=0, loop=play.get_state())
         with _Log(out, done=done) as log:
+            if place is None and chosen.gflops:
+                log.write_choice(chosen)
             guard = _guard_of(settings, out / EVENTS_FILE)
             for step in range(done + 1, settings.steps + 1):
                 started = time.monotonic()
@@ -159,14 +166,32 @@ def _check_world(path: Path, about: Mapping[str, Any]) -> None:
             raise IndexMismatch(f"the run began with {part} {before[part]}, and now there is {about[part]}")
 
 
-def draw_targets(targets: Sequence[Target], settings: Settings, step: int) -> list[Target]:
-    """Return the targets of a step, each of its batches balanced by hops.
+def open_tasks(settings: Settings) -> Sequence[Task]:
+    """Return what rounds begin with: the questions that are given, or else the targets for challengers.
+
+    Raises:
+        SettingsError: nothing is left without the test questions.
+        SesaError: a source cannot be opened.
+    """
+    test_questions = settings.game.checks.test_questions
+    if not settings.questions:
+        return open_targets(settings.targets, corpus=settings.corpus, test_questions=test_questions)
+    tested = {question_key(question.text) for source in test_questions for question in load_questions(source)}
+    given = [question for source in settings.questions for question in load_questions(source, every=True)]
+    clean = [question for question in given if question_key(question.text) not in tested]
+    if not clean:
+        raise SettingsError(f"questions {settings.questions!r} must hold some that no test has, got none")
+    return clean
+
+
+def draw_tasks(tasks: Sequence[Task], settings: Settings, step: int) -> list[Task]:
+    """Return the targets or questions of a step, each of its batches balanced by hops.
 
     They are a function of the run's seed and the step's number, so that a resumed run agrees.
     """
     rng = np.random.default_rng([settings.seed, step])
-    batches = [hop_balanced(targets, settings.rounds, rng=rng) for _ in range(1 + settings.resample)]
-    return [target for batch in batches for target in batch]
+    batches = [hop_balanced(tasks, settings.rounds, rng=rng) for _ in range(1 + settings.resample)]
+    return [task for batch in batches for task in batch]
 
 
 def _make_validators(settings: Settings, judge: Judge, *, solver: Answerer) -> ValidatorChain:
@@ -216,10 +241,15 @@ class _Log:
             event["consolidation"] = asdict(report.consolidation)
         self._append(EVENTS_FILE, event)
         for round_ in report.rounds:
-            self._append(ROUNDS_FILE, {"step": report.step, **_describe_round(round_, report)})
+            self._append(ROUNDS_FILE, {"step": report.step, **describe_round(round_, report.tokens)})
         self._append(TIMINGS_FILE, {"step": report.step, "seconds": round(seconds, 3)})
         for name, value in {**report.numbers, "seconds": seconds}.items():
             self._board.add_scalar(name, value, report.step)
+
+    def write_choice(self, chosen: NumberFormat) -> None:
+        """Append what the number format was chosen by, where it was measured; a speed, so it is with the seconds."""
+        rates = {name: round(rate, 1) for name, rate in chosen.gflops.items()}
+        self._append(TIMINGS_FILE, {"step": 0, "dtype": chosen.dtype, "matrix_gflops": rates})
 
     def _append(self, name: str, record: dict[str, Any]) -> None:
         self._files[name].write(json.dumps(record, sort_keys=True, ensure_ascii=False) + "\n")
@@ -230,17 +260,5 @@ def keep_steps(path: Path, done: int) -> None:
     if not path.exists():
         return
     lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_bytes(b"".join(line for line in lines if json.loads(line)["step"] <= done))
-    os.replace(draft, path)
-
-
-def _describe_round(round_: Round, report: StepReport) -> dict[str, Any]:
-    """Return a round as JSON, each attempt with the skills its prompt showed."""
-    record = asdict(round_)
-    for attempt in filter(None, [record["challenger"], *record["solvers"]]):
-        tokens = report.tokens.get(attempt["episode"])
-        attempt["skill_ids"] = list(tokens.skill_ids) if tokens else []
-        for turn in attempt["turns"]:
-            turn["passages"] = [passage["title"] for passage in turn["passages"]]
-    return record
+    with replacing(path) as draft:
+        draft.write_bytes(b"".join(line for line in lines if json.loads(line)["step"] <= done))

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from sesa_env.text import answer_tokens, contains_answer, split_words
+from sesa_env.types import Passage
 from skill_memory.base import Failure
 from skill_memory.skill import Skill
 
@@ -30,6 +31,12 @@ _NUMBER = re.compile(r"\d{3,}")
 def is_generic(answer: str) -> bool:
     """Whether an answer such as "yes" says nothing about its question."""
     return set(answer_tokens(answer)) <= _GENERIC
+
+
+def states_answer(passage: Passage, answers: Iterable[str]) -> bool:
+    """Whether a passage holds an accepted answer, in its title or text; a generic one says nothing."""
+    text = f"{passage.title} {passage.text}"
+    return any(contains_answer(text, answer) for answer in answers if not is_generic(answer))
 
 
 def skill_words(skill: Skill) -> str:
@@ -83,13 +90,13 @@ def _after_first_word(question: str) -> str:
 
 
 def _titles(failure: Failure) -> list[str]:
-    titles = {passage.title for passage in failure.trajectory.passages}
+    titles = {passage.title for passage in (*failure.trajectory.passages, *failure.evidence)}
     return sorted(titles | {title.partition(" (")[0] for title in titles})
 
 
 def _episode_texts(failure: Failure) -> list[str]:
     trajectory = failure.trajectory
-    passages = [f"{passage.title} {passage.text}" for passage in trajectory.passages]
+    passages = [f"{passage.title} {passage.text}" for passage in (*trajectory.passages, *failure.evidence)]
     return [failure.question, *(turn.text for turn in trajectory.turns), *passages]
 
 

@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from sesa_env.text import answer_tokens, contains_answer
+from sesa_env.text import answer_tokens
 from sesa_env.types import Passage
-from skill_memory.abstraction import is_generic
+from skill_memory.abstraction import is_generic, states_answer
 from skill_memory.base import Failure
 from skill_memory.skill import Skill
 
@@ -65,7 +65,7 @@ class Case:
 
     def states_answer(self, passage: Passage) -> bool:
         """Whether a passage holds an accepted answer, in its title or text."""
-        return any(contains_answer(f"{passage.title} {passage.text}", answer) for answer in self.answers)
+        return states_answer(passage, self.answers)
 
     def is_within_reach(self) -> bool:
         """Whether a solver that knew the page's title would be shown a passage with the answer."""

@@ -19,20 +19,20 @@ from sesa_env.errors import InvalidInput, SettingsError
 from skill_memory.base import Consolidation, Failure
 from skill_memory.batch import Background, Batch, Lab, choose, make_exam, require_lab, write_drafts
 from skill_memory.card import Malformed
-from skill_memory.distill import Distiller, Drafts, FailureQueue, make_distiller, require_trainable
+from skill_memory.distill import Distiller, Drafts
 from skill_memory.encode import Encoder
 from skill_memory.gates import Candidate
+from skill_memory.learning import LearningMemory
 from skill_memory.records import numbered_skills
 from skill_memory.revision import Admission, Revision
 from skill_memory.settings import MemorySettings
 from skill_memory.skill import Skill
-from skill_memory.stored import StoredMemory
 
 _UNDERWAY = "underway"
 """Fact in the store: numbers of the failures that the distiller works on in the background, as JSON."""
 
 
-class SkillBank(StoredMemory):
+class SkillBank(LearningMemory):
     """A growing bank of skills in one file; see the module's docstring.
 
     Args:
@@ -56,19 +56,9 @@ class SkillBank(StoredMemory):
         encoder: Encoder | None = None,
         distiller: Distiller | None = None,
     ) -> None:
-        self._distiller: Distiller = distiller or make_distiller(settings.distil, settings.distil_options)
+        super().__init__(settings, path, encoder=encoder, distiller=distiller)
         self._background = Background()
         self._lab: Lab | None = None
-        super().__init__(settings, path, encoder=encoder)
-        self._queue = FailureQueue(
-            self._store, size=self.settings.queue_size, frontier_only=self.settings.frontier_only
-        )
-
-    @property
-    def waiting(self) -> int:
-        """How many failures wait to be distilled."""
-        with self._lock:
-            return len(self._queue)
 
     def check(self) -> list[str]:
         """Return every inconsistency in the file, or between the file and this object; an empty list is good news."""
@@ -77,19 +67,6 @@ class SkillBank(StoredMemory):
             return super().check() + [f"{waiting} failures wait, more than {size}"] * (waiting > size)
 
     # --- learning ----------------------------------------------------------------------------------------------------
-
-    def offer(self, failure: Failure) -> bool:
-        """Queue a failure; False when nothing can be learned from it (solved, unusable, or not at the frontier).
-
-        Raises:
-            InvalidInput: the failure does not come from training, or lacks what a distiller needs.
-        """
-        require_trainable(failure)
-        if not self._queue.wants(failure):
-            return False
-        with self._lock, self._store.transaction():
-            self._queue.push(failure, step=self._tell(failure.step), spared=self._underway())
-        return True
 
     def admit(self, skill: Skill, *, step: int = 0) -> Admission:
         """Ask for one skill, written by hand or elsewhere, to be let in; its id, step and usage are given anew."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sesa_env.errors import InvalidInput
-from sesa_env.types import Trajectory
+from sesa_env.types import Passage, Trajectory
 from skill_memory.skill import Skill
 
 
@@ -41,6 +41,8 @@ class Failure:
     """One unsolved attempt at a question, as the distiller needs it.
 
     `trajectory` holds queries, passages and the wrong answer; `skill_ids` are the skills its prompt showed.
+    `evidence` are passages with an accepted answer that this attempt did not read, and that others did: attempts at the
+    same question, or its challenger.  No solver is shown them, and no skill may name or copy what is in them.
     `split` must be "train": a memory never learns from evaluation.
     """
 
@@ -52,6 +54,7 @@ class Failure:
     skill_ids: tuple[str, ...] = ()
     step: int = 0
     split: str = "train"
+    evidence: tuple[Passage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

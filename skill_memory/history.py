@@ -173,6 +173,19 @@ def growth(events: Iterable[Event]) -> list[Growth]:
     return rows
 
 
+def by_cause(events: Iterable[Event], kind: str) -> dict[str, Counter[int]]:
+    """Return how often each cause of a kind of event came in each step, the causes by their sums, largest first.
+
+    A use counts once for each skill that was shown.
+    """
+    counts: dict[str, Counter[int]] = {}
+    for event in events:
+        if event.kind == kind:
+            shown = len(event.data["skill_ids"]) if kind == "credit" else 1
+            counts.setdefault(event.cause, Counter())[event.step] += shown
+    return dict(sorted(counts.items(), key=lambda item: -item[1].total()))
+
+
 def check_history(store: Store) -> list[str]:
     """Return every way in which the stored skills, vectors and tombstones contradict each other or the events."""
     skills = store.skills()

@@ -110,6 +110,7 @@ def failure_from_json(line: str) -> Failure:
             trajectory=Trajectory(turns=turns, **trajectory),
             answers=tuple(record.pop("answers")),
             skill_ids=tuple(record.pop("skill_ids")),
+            evidence=tuple(Passage(**passage) for passage in record.pop("evidence", ())),  # absent in older files
             **record,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -1,7 +1,7 @@
 """A distiller without a model: it diagnoses a failed attempt and fills the card of that fault.
 
-The card speaks of relations and kinds of question, never of the episode: its words come from tables, and nothing of the
-trajectory is copied.
+The card speaks of relations and kinds of question, never of the episode.  Its words come from tables, but for one card:
+where a page says in other words what the question asks (`skill_memory.wording`), that word is what there is to learn.
 
     cards = RuleDistiller().distill(failures)    # one list of candidates per failure
 """
@@ -15,6 +15,7 @@ from skill_memory.base import Failure
 from skill_memory.diagnose import Diagnosis, diagnose
 from skill_memory.relations import Relation
 from skill_memory.skill import Skill
+from skill_memory.wording import find_gap, translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +99,16 @@ _MOST_STEPS = 3
 
 
 class RuleDistiller:
-    """Writes one card per failure, from tables."""
+    """Writes one card per failure: about a page's wording where it is another than the question's, else by table."""
 
     def distill(self, failures: Sequence[Failure]) -> list[list[Skill]]:
         """Return one candidate for each failure, in order."""
-        return [[write_card(diagnose(failure))] for failure in failures]
+        return [[_write(failure)] for failure in failures]
+
+
+def _write(failure: Failure) -> Skill:
+    gap = find_gap(failure)
+    return translate(gap) if gap else write_card(diagnose(failure))
 
 
 def write_card(diagnosis: Diagnosis) -> Skill:

@@ -28,14 +28,14 @@ from sesa_env.errors import InvalidInput
 from skill_memory.base import Consolidation, Failure, Use, check_questions
 from skill_memory.batch import Batch, write_drafts
 from skill_memory.card import Malformed
-from skill_memory.distill import Distiller, FailureQueue, Waiting, make_distiller, require_trainable
+from skill_memory.distill import Distiller, Waiting
 from skill_memory.encode import Encoder
 from skill_memory.gates import Candidate
+from skill_memory.learning import LearningMemory
 from skill_memory.revision import Revision
 from skill_memory.settings import MemorySettings
 from skill_memory.shelf import Shelf
 from skill_memory.skill import Skill
-from skill_memory.stored import StoredMemory
 
 GENERAL, MISTAKE = "general", "mistake"
 MOST_GENERAL, MOST_MISTAKES = 6, 5
@@ -74,7 +74,7 @@ def kind_of(question: str) -> str:
     return next((kind for kind, words in _KEY_WORDS.items() if words.search(question.strip())), _DIRECT)
 
 
-class SkillRLMemory(StoredMemory):
+class SkillRLMemory(LearningMemory):
     """SkillRL's bank in one file; see the module's docstring.
 
     Args:
@@ -92,16 +92,8 @@ class SkillRLMemory(StoredMemory):
         encoder: Encoder | None = None,
         distiller: Distiller | None = None,
     ) -> None:
-        self._distiller: Distiller = distiller or make_distiller(settings.distil, settings.distil_options)
-        super().__init__(settings, path, encoder=encoder)
+        super().__init__(settings, path, encoder=encoder, distiller=distiller)
         self.cap, self.max_similarity = sys.maxsize, 1.0
-        self._queue = FailureQueue(self._store, size=settings.queue_size, frontier_only=settings.frontier_only)
-
-    @property
-    def waiting(self) -> int:
-        """How many failures wait to be distilled."""
-        with self._lock:
-            return len(self._queue)
 
     @property
     def snapshot_id(self) -> str:
@@ -129,19 +121,6 @@ class SkillRLMemory(StoredMemory):
             parts = (general, MOST_GENERAL), (own, len(own)), (mistakes, MOST_MISTAKES)
             found.append([skill for part, most in parts for skill in _without(source, part)[:most]])
         return found
-
-    def offer(self, failure: Failure) -> bool:
-        """Queue a failure; False when nothing can be learned from it.
-
-        Raises:
-            InvalidInput: the failure does not come from training, or lacks what a distiller needs.
-        """
-        require_trainable(failure)
-        if not self._queue.wants(failure):
-            return False
-        with self._lock, self._store.transaction():
-            self._queue.push(failure, step=self._tell(failure.step))
-        return True
 
     def consolidate(self, *, step: int) -> Consolidation | None:
         """Learn from failures at the kinds of questions that go badly, if it is time, and empty the queue.

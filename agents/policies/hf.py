@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from agents.base import Completion, Message
 from agents.config import ModelSettings
-from agents.device import attention_for, resolve_device
+from agents.device import attention_for, number_format, resolve_device
 from agents.generation import Writer
 from agents.weights import AdapterWeights, FullWeights, Weights
 from sesa_env.errors import InvalidInput, ModelNotFound
@@ -68,6 +69,7 @@ class LanguageModel:
             SettingsError: the settings name a device that is not there.
         """
         device = resolve_device(settings.device)
+        settings = replace(settings, dtype=number_format(settings, device).dtype)
         full = settings.train == "full"
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(source))

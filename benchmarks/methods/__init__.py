@@ -10,13 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.methods.base import BASE
+from benchmarks.methods.search_r1 import SEARCH_R1
 from benchmarks.methods.sesa import SESA
 from benchmarks.methods.sesa_v import SESA_V
 from benchmarks.methods.skillrl import SKILLRL
 from benchmarks.methods.ssp import SSP
 from sesa_env.errors import UnknownName
 
-METHODS: dict[str, dict[str, Any]] = {"base": BASE, "ssp": SSP, "sesa": SESA, "sesa_v": SESA_V, "skillrl": SKILLRL}
+METHODS: dict[str, dict[str, Any]] = {
+    "base": BASE,
+    "search_r1": SEARCH_R1,
+    "ssp": SSP,
+    "sesa": SESA,
+    "sesa_v": SESA_V,
+    "skillrl": SKILLRL,
+}
 
 
 def method(name: str) -> dict[str, Any]:

@@ -11,6 +11,8 @@ An attempt's share of the texts is that of a search agent: half its context is t
 all; four attempts share a question; three turns are written, and two observations read.  With `--apart` no two prompts
 have anything in common, which leaves only what keeping texts between turns and the decoding itself gain.
 
+With one thread on a processor, seconds are those it worked; otherwise those that passed.
+
 "decoding" is what a token takes after the first of a turn, which reading comes before.  Its limit on this machine is
 the larger of two times: for reading all weights, and the keys and values of every text, once; and for the matrix
 products, at the rate of one of the model's own shape.  Both rates are measured in the same run.
@@ -31,9 +33,10 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, StoppingCriteria, StoppingCriteriaList
 
+from agents.device import finish, matrix_rate, resolve_device
 from agents.generation import Writer
 from agents.policies import source_of
-from benchmarks.perf.update import matrix_rate
+from benchmarks.perf.timing import clock_of
 from sesa_env.errors import MissingDependency
 
 try:
@@ -106,14 +109,15 @@ def make_work(*, batch: int, context: int, turns: int, apart: bool, vocabulary: 
 def ours(model: Any, work: Work) -> Clock:
     """Write with what is kept between turns."""
     stamps: list[float] = []
+    clock = _clock(model)
 
     def stopped(ids: Sequence[int]) -> bool:
-        stamps.append(time.perf_counter())
+        stamps.append(clock())
         return False
 
     rows = len(work.prompts)
     writer = Writer(model, end_ids=(), side_by_side=rows, max_context=model.config.max_position_embeddings)
-    generator, names = torch.Generator().manual_seed(0), [str(row) for row in range(rows)]
+    generator, names = torch.Generator(model.device).manual_seed(0), [str(row) for row in range(rows)]
 
     def write(prompts: list[list[int]]) -> tuple[list[list[int]], list[float]]:
         stamps.clear()
@@ -127,7 +131,7 @@ def ours(model: Any, work: Work) -> Clock:
         )
         return [list(one.token_T) for one in completions], stamps[rows - 1 :: rows]
 
-    return _play(work, write)
+    return _play(work, write, clock)
 
 
 def theirs(model: Any, work: Work) -> Clock:
@@ -135,10 +139,11 @@ def theirs(model: Any, work: Work) -> Clock:
 
     class Stamp(StoppingCriteria):
         def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
-            stamps.append(time.perf_counter())
-            return torch.zeros(len(input_ids), dtype=torch.bool)
+            stamps.append(clock())
+            return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
     stamps: list[float] = []
+    clock = _clock(model)
 
     def write(prompts: list[list[int]]) -> tuple[list[list[int]], list[float]]:
         stamps.clear()
@@ -147,8 +152,8 @@ def theirs(model: Any, work: Work) -> Clock:
         attention_NT = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         with torch.inference_mode():
             out_NT = model.generate(
-                input_ids=token_NT,
-                attention_mask=attention_NT,
+                input_ids=token_NT.to(model.device),
+                attention_mask=attention_NT.to(model.device),
                 max_new_tokens=work.written,
                 do_sample=True,
                 temperature=1.0,
@@ -160,15 +165,23 @@ def theirs(model: Any, work: Work) -> Clock:
             )
         return out_NT[:, longest:].tolist(), list(stamps)
 
-    return _play(work, write)
+    return _play(work, write, clock)
 
 
-def _play(work: Work, write: Callable[[list[list[int]]], tuple[list[list[int]], list[float]]]) -> Clock:
+def _clock(model: Any) -> Callable[[], float]:
+    return clock_of(threads=torch.get_num_threads(), device=model.device.type)
+
+
+def _play(
+    work: Work,
+    write: Callable[[list[list[int]]], tuple[list[list[int]], list[float]]],
+    clock: Callable[[], float],
+) -> Clock:
     texts, turns, decoding, steps = work.prompts, [], 0.0, 0
     for turn in range(len(work.observations) + 1):
-        started = time.perf_counter()
+        started = clock()
         written, stamps = write(texts)
-        turns.append(time.perf_counter() - started)
+        turns.append(clock() - started)
         if any(len(tokens) != work.written for tokens in written):
             raise AssertionError("both ways must write the same number of tokens")
         decoding += stamps[-1] - stamps[0]
@@ -178,13 +191,15 @@ def _play(work: Work, write: Callable[[list[list[int]]], tuple[list[list[int]], 
     return Clock(turns, decoding / steps)
 
 
-def read_rate(*, megabytes: int = 256) -> float:
-    """Return how many bytes per second are read from memory, the best of several passes."""
-    numbers = torch.ones(megabytes * 2**18)
+def read_rate(device: torch.device, *, megabytes: int = 256) -> float:
+    """Return how many bytes per second the device reads from its memory, the best of several passes."""
+    numbers = torch.ones(megabytes * 2**18, device=device)
+    finish(device)
     best = 0.0
     for _ in range(5):
         started = time.perf_counter()
         torch.dot(numbers, numbers)
+        finish(device)
         best = max(best, 4.0 * len(numbers) / (time.perf_counter() - started))
     return best
 
@@ -221,7 +236,7 @@ def measure(model: Any, work: Work, *, repeats: int) -> list[tuple[Clock, Clock]
     return clocks
 
 
-def load(name: str, dtype: torch.dtype) -> Any:
+def load(name: str, dtype: torch.dtype, device: torch.device) -> Any:
     """Return the small random model, or a policy's, which then never ends a turn by itself."""
     if name == "small":
         torch.manual_seed(0)
@@ -230,7 +245,7 @@ def load(name: str, dtype: torch.dtype) -> Any:
     else:
         model = AutoModelForCausalLM.from_pretrained(str(source_of(name)), dtype=dtype)
     model.generation_config.eos_token_id = None
-    return model.eval()
+    return model.to(device).eval()
 
 
 def _spread(values: Iterable[float], digits: int = 2) -> str:
@@ -241,6 +256,7 @@ def _spread(values: Iterable[float], digits: int = 2) -> str:
 def main(
     model: Annotated[str, typer.Option(help='"small", or a policy: a registered name, a folder, a hub id.')] = "small",
     dtype: Annotated[str, typer.Option(help='"float32" or "bfloat16".')] = "float32",
+    device: Annotated[str, typer.Option(help='"auto", "cpu" or "cuda".')] = "cpu",
     batches: Annotated[str, typer.Option(help="Attempts side by side, separated by commas.")] = "16,64",
     contexts: Annotated[str, typer.Option(help="Tokens of a whole attempt, separated by commas.")] = "256,512,1024",
     repeats: Annotated[int, typer.Option(min=1, help="Repeats that are counted.")] = 5,
@@ -252,11 +268,12 @@ def main(
     if quick:
         batches, contexts, repeats = "64", "256", min(repeats, 2)
     number_format = getattr(torch, dtype)
-    loaded = load(model, number_format)
+    place = resolve_device(device)
+    loaded = load(model, number_format, place)
     config = loaded.config
-    bytes_rate = read_rate()
+    bytes_rate = read_rate(place)
     typer.echo(
-        f"{model}, {dtype}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, "
+        f"{model}, {dtype}, {place}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, "
         f"load {os.getloadavg()[0]:.1f} before; memory is read at {bytes_rate / 1e9:.1f} GB/s"
     )
     typer.echo("median [least, most] of the repeats; tokens/s are of whole attempts, reading included\n")
@@ -272,7 +289,11 @@ def main(
             )
             clocks = measure(loaded, work, repeats=repeats)
             rate = matrix_rate(
-                rows=batch, inner=config.hidden_size, columns=config.intermediate_size, dtype=number_format
+                rows=batch,
+                inner=config.hidden_size,
+                columns=config.intermediate_size,
+                dtype=number_format,
+                device=place,
             )
             least = limit(loaded, batch=batch, context=0.75 * context, bytes_rate=bytes_rate, product_rate=rate)
             fastest = min(one.decoding for one, _ in clocks)
@@ -298,6 +319,7 @@ def main(
                     "decoding": one.decoding,
                     "generate_decoding": other.decoding,
                     "limit": least,
+                    "threads": torch.get_num_threads(),
                 }
                 for one, other in clocks
             ]

@@ -42,6 +42,14 @@ def in_turns(works: Mapping[str, Work], *, repeats: int) -> dict[str, list[Taken
     return seconds
 
 
+def clock_of(*, threads: int, device: str) -> Callable[[], float]:
+    """Return the clock to measure by: the processor's where one thread does all the work, else that of the wall.
+
+    What one thread takes is then said as well on a busy machine as on an idle one, but for its caches.
+    """
+    return time.process_time if threads == 1 and device == "cpu" else time.perf_counter
+
+
 def timed(act: Callable[[], object]) -> Taken:
     """Return the seconds that an act takes."""
     started = Taken(time.perf_counter(), time.process_time())

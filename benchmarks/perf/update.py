@@ -7,7 +7,7 @@
 Both do the same work on the same synthetic attempts with the same model, number format and attention: the gradient of
 the GRPO loss on the written tokens, and one AdamW step.  The plain way pads every attempt to the longest of the update,
 runs every prompt in every row and makes the logits of every position.  The two take turns, so that a busy machine slows
-both; the ratio is the median of those of each turn.
+both; the ratio is the median of those of each turn.  With one thread, seconds are those the processor worked.
 
 A share of the matrix rate is 6 * parameters * tokens / seconds, attention left out, over what a matrix product of the
 model's own shape reaches in the same run.  The tokens are those of the attempts, padding left out, however often they
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -29,12 +28,13 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from agents.config import ModelSettings
-from agents.device import attention_for
+from agents.device import attention_for, matrix_rate
 from agents.grpo import group_advantages, policy_loss, token_logps
 from agents.learner import Learner, LearnerSettings, Sample
 from agents.policies import source_of
 from agents.tokens import TokenSequence
 from agents.weights import FullWeights
+from benchmarks.perf.timing import clock_of
 from sesa_env.errors import MissingDependency
 
 try:
@@ -132,15 +132,6 @@ def plain_update(model: Any, optimizer: torch.optim.Optimizer, samples: Sequence
     optimizer.step()
 
 
-def matrix_rate(*, rows: int, inner: int, columns: int, dtype: torch.dtype, seconds: float = 0.3) -> float:
-    """Return how many operations per second a matrix product of this shape reaches."""
-    left, right = torch.randn(rows, inner, dtype=dtype), torch.randn(inner, columns, dtype=dtype)
-    best, until = 0.0, time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        best = max(best, 2.0 * rows * inner * columns / _timed(lambda: left @ right))
-    return best
-
-
 def measure(model: Any, samples: Sequence[Sample], *, dtype: str, micro_batch_tokens: int, repeats: int) -> list[Turn]:
     """Let the two ways take turns, after one turn that is not counted.
 
@@ -198,9 +189,10 @@ def _range(values: Sequence[float], *, digits: int = 0) -> str:
 
 
 def _timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    clock = clock_of(threads=torch.get_num_threads(), device="cpu")
+    started = clock()
     work()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def _load(policy: str | None, shape: str, attention: str) -> Any:

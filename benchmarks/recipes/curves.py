@@ -10,7 +10,6 @@ so one that is stopped leaves the curve up to there.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -19,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from sesa_env.errors import CorpusError, MissingDependency
+from skill_memory.records import replacing
 
 SCHEMA = 1
 """Written in every line; raise it when a field changes its meaning."""
@@ -31,10 +31,8 @@ Row = dict[str, Any]
 def write_rows(rows: Iterable[Row], path: Path) -> None:
     """Write rows as JSON lines, all or none."""
     lines = [json.dumps({"schema": SCHEMA, **row}) + "\n" for row in rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text("".join(lines), encoding="utf-8")
-    os.replace(draft, path)
+    with replacing(path) as draft:
+        draft.write_text("".join(lines), encoding="utf-8")
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
@@ -334,6 +335,21 @@ def test_autocast_is_followed_and_its_end_noticed(model):
     grown = [*prompt, *coarse.token_T, 3]
     (fine,) = write(writer, [grown], names=["a"])
     assert fine.logp_T == pytest.approx(plain_logps(model, grown, fine.token_T), abs=1e-4)
+
+
+def test_autocast_casts_a_weight_once_for_all_tokens(model):
+    weight = model.model.layers[0].mlp.up_proj.weight
+    casts = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, operation, types, arguments=(), how=None):
+            if operation is torch.ops.aten._to_copy.default and arguments[0].data_ptr() == weight.data_ptr():
+                casts.append(how["dtype"])
+            return operation(*arguments, **(how or {}))
+
+    with torch.autocast("cpu", dtype=torch.bfloat16), Watch():
+        write(make_writer(model), [[1, 2, 3]])
+    assert casts == [torch.bfloat16]
 
 
 def test_the_model_gets_its_own_attention_back(model):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
+from agents.attention import BLOCKS
 from agents.learner import Learner, LearnerSettings, Sample
 from agents.scoring import Row, Scorer, collate, micro_batches
 from agents.tokens import TokenSequence
@@ -69,7 +70,7 @@ def tokens_run(model, rows):
     return sum(shape.numel() for shape in seen)
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager", BLOCKS])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_shared_prompt_changes_neither_scores_nor_gradients(attention, dtype):
     model, rows = tiny_model(attention).to(dtype), group()

@@ -83,6 +83,15 @@ def test_the_figures_count_every_round_once():
     assert numbers["challenger/searches"] == 1.0
 
 
+def test_replayed_questions_have_figures_of_their_own():
+    given = replace(round_of("b", [1, 1]), challenger=None)
+    again = replace(round_of("a", [1, 0, 0, 0]), challenger=None)
+    numbers = describe([given], [again])
+    assert (numbers["rounds"], numbers["replay/rounds"]) == (1, 1)
+    assert (numbers["solve_rate/mean"], numbers["replay/solve_rate/mean"]) == (1.0, 0.25)
+    assert "valid_share" not in numbers  # nobody posed a question
+
+
 def test_a_step_in_which_nothing_was_asked_has_no_solve_rate():
     numbers = describe([round_of("a", [], rejection="format")])
     assert "solve_rate/mean" not in numbers
@@ -164,7 +173,7 @@ def loop(order, *, fails=False, answers=("<search>isk</search>", "<answer>{seat}
     play = SelfPlay(
         settings,
         retriever=Library(fails),
-        draw_targets=lambda step: [Target("solver_0", 1), Target("nobody", 1)],
+        draw=lambda step: [Target("solver_0", 1), Target("nobody", 1)],
         validators=ValidatorChain(settings.game.validators),
         memory=memory,
         judge=ExactMatchJudge(),

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from agents.attention import BLOCKS
 from agents.checkpoint import load_checkpoint, save_checkpoint
 from agents.config import ModelSettings, Settings, resolve
 from agents.device import attention_for, resolve_device
@@ -187,7 +188,7 @@ def test_a_gpu_is_taken_where_there_is_one_and_missed_where_it_is_named(monkeypa
 @pytest.mark.parametrize(
     ("attention", "dtype", "device", "chosen"),
     [
-        ("auto", "bfloat16", "cpu", "eager"),
+        ("auto", "bfloat16", "cpu", BLOCKS),
         ("auto", "float32", "cpu", "sdpa"),
         ("auto", "bfloat16", "cuda", "sdpa"),
         ("sdpa", "bfloat16", "cpu", "sdpa"),

@@ -70,12 +70,18 @@ def test_the_demo_plays_both_methods_and_says_what_it_is(sesa, chat_model_folder
     import benchmarks.demo
 
     small = ["memory.token_budget=4000", "model.max_context=9000", "model.max_new_tokens=2", "model.dtype=float32"]
-    monkeypatch.setattr(benchmarks.demo, "SIZES", ["steps=1", "rounds=2", "game.attempts=2", *small])
+    plan = {"arms": {"base": ["method=base"], "sesa": ["method=sesa"]}, "data": ["atlas:1"]}
+    plan |= {"settings": ["steps=5", "rounds=2", "game.attempts=2", *small], "compare": ["sesa/on - sesa/off"]}
+    (tmp_path / "plan.yaml").write_text(json.dumps(plan))  # JSON is YAML
+    monkeypatch.setattr(benchmarks.demo, "PLAN", str(tmp_path / "plan.yaml"))
     code, out, err = sesa("demo", "--policy", chat_model_folder, "--questions", 2, "--out", tmp_path / "demo")
     assert code == 0, err
-    assert "fictional" in out
-    assert "made-up encyclopedia" in out
-    assert len((tmp_path / "demo" / "eval.jsonl").read_text().splitlines()) == 6
+    assert "Each arm was asked the same 2 questions about a world that it had never seen" in out
+    assert "is made up, so a right answer was found by searching" in out
+    assert "sesa/on - sesa/off: +0.0 points; they answered alike" in out
+    assert "Of the questions that sesa's challenger posed, 0% were valid in the first fifth" in out
+    assert len((tmp_path / "demo" / "rows.jsonl").read_text().splitlines()) == 8
+    assert (tmp_path / "demo" / "learning.png").exists()
 
 
 def bad(*arguments, says):
@@ -85,13 +91,13 @@ def bad(*arguments, says):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        bad("train", "method=sasa", says="known: base, sesa, sesa_v, skillrl, ssp"),
+        bad("train", "method=sasa", says="known: base, search_r1, sesa, sesa_v, skillrl, ssp"),
         bad("train", "stepz=3", says="unknown setting 'stepz'; known: method, seed, steps"),
         bad("train", "steps", says="key=value"),
         bad("train", "steps=[1", says="YAML"),
         bad("train", "policy=~nouser/x", says="no model at"),
         bad("train", "game.attempts=1", says="at least 2"),
-        bad("train", "policy=gpt-17", says="known: smollm2"),
+        bad("train", "policy=gpt-17", says="known: mini, mini-start, smollm2"),
         bad("train", "policy=./no/model", says="no model at"),
         bad("train", "corpus=missing.jsonl", says="missing.jsonl"),
         bad("train", "retriever=google", says="known: bm25"),

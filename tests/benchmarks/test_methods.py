@@ -15,7 +15,7 @@ def test_every_method_resolves_and_keeps_its_name(name):
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones():
-    with pytest.raises(UnknownName, match="base, sesa, sesa_v, skillrl, ssp"):
+    with pytest.raises(UnknownName, match="base, search_r1, sesa, sesa_v, skillrl, ssp"):
         method("sasa")
 
 

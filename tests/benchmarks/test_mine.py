@@ -44,11 +44,13 @@ def offered(run):
 
 def without_scores(failure):
     """A passage's id and score are not in the file."""
-    turns = tuple(
-        replace(turn, passages=tuple(replace(passage, id="", score=0.0) for passage in turn.passages))
-        for turn in failure.trajectory.turns
-    )
-    return replace(failure, trajectory=replace(failure.trajectory, turns=turns))
+
+    def clean(passages):
+        return tuple(replace(passage, id="", score=0.0) for passage in passages)
+
+    turns = tuple(replace(turn, passages=clean(turn.passages)) for turn in failure.trajectory.turns)
+    trajectory = replace(failure.trajectory, turns=turns)
+    return replace(failure, trajectory=trajectory, evidence=clean(failure.evidence))
 
 
 def test_the_failures_of_a_file_are_those_its_memory_was_offered(run):

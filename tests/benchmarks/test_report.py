@@ -36,6 +36,7 @@ def row(question_id: str = "q1", **changes) -> Row:
         "dataset": "atlas",
         "fictional": True,
         "question_id": question_id,
+        "family": "bridge",
         "answers": ("Vell",),
         "prediction": "Vell",
         "turns": 3,
@@ -129,7 +130,7 @@ def test_a_write_that_fails_leaves_the_old_file_whole(tmp_path, monkeypatch):
     def killed(source, target):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("benchmarks.report.os.replace", killed)
+    monkeypatch.setattr("skill_memory.records.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         write_rows([row("q2")], path)
     assert [r.question_id for r in read_rows(path)] == ["q1"]
@@ -141,7 +142,7 @@ def test_writing_leaves_one_file_and_makes_its_folder(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["rows.jsonl"]
 
 
-GOOD = json.dumps({"schema": 1, **dataclasses.asdict(row("q1"))})
+GOOD = json.dumps({"schema": 2, **dataclasses.asdict(row("q1"))})
 
 
 @pytest.mark.parametrize(
@@ -150,9 +151,9 @@ GOOD = json.dumps({"schema": 1, **dataclasses.asdict(row("q1"))})
         ("{not json", "not a JSON object"),
         ("", "not a JSON object"),
         ('{"a": "\udcff"}', "not a JSON object"),  # a byte that is not UTF-8
-        ("[1, 2]", "not a row of schema 1"),
-        (GOOD.replace('"schema": 1', '"schema": 2'), "not a row of schema 1"),
-        (GOOD.replace('"schema": 1, ', ""), "not a row of schema 1"),
+        ("[1, 2]", "not a row of schema 2"),
+        (GOOD.replace('"schema": 2', '"schema": 1'), "not a row of schema 2"),
+        (GOOD.replace('"schema": 2, ', ""), "not a row of schema 2"),
         (GOOD.replace('"em"', '"exact"'), "fields missing or unknown: em, exact"),
         (GOOD.replace('"em": true, ', ""), "fields missing or unknown: em"),
         (GOOD.replace('"f1": 1.0', '"f1": NaN'), "f1 of question 'q1'"),
@@ -266,6 +267,37 @@ def test_one_memory_mode_alone_is_not_compared():
     assert compare([row("q1"), row("q2"), row("q1", run="r2", memory="off")]) == []
 
 
+def three_arms(on: str, off: str, placebo: str) -> list[Row]:
+    as_placebo = [dataclasses.replace(row, memory="placebo") for row in both_arms(on=placebo, off="")]
+    return [*both_arms(on=on, off=off), *as_placebo]
+
+
+def test_memory_on_is_compared_with_each_baseline_that_is_there():
+    rows = three_arms(on="rrrrw", off="wwwwr", placebo="rrwww")
+    found = {c.baseline: (c.em.better, c.em.worse, c.em.estimate.value) for c in compare(rows)}
+    assert found == {"off": (4, 1, pytest.approx(0.6)), "placebo": (2, 0, pytest.approx(0.4))}
+    without_off = [row for row in rows if row.memory != "off"]
+    assert [comparison.baseline for comparison in compare(without_off)] == ["placebo"]
+    assert compare([row for row in rows if row.memory != "on"]) == []
+    assert [cell.memory for cell in summarise(rows)] == ["off", "on", "placebo"]
+
+
+def test_a_placebo_shows_skills_and_must_be_asked_the_same_questions():
+    assert row(memory="placebo", skill_ids=("s1",)).skill_ids == ("s1",)
+    with pytest.raises(InvalidInput, match="memory on and placebo must be asked the same questions"):
+        compare(three_arms(on="rr", off="rr", placebo="r"))
+
+
+def test_each_difference_says_what_was_taken_away():
+    text = printed(report(three_arms(on="rrrrw" * 9, off="wwwwr" * 9, placebo="rrwww" * 9)))
+    assert "Memory on minus memory off and placebo, percentage points" in " ".join(text.split())
+    assert "+60.0" in text
+    assert "+40.0" in text
+    columns = difference_table(three_arms(on="rw", off="wr", placebo="ww")).columns
+    assert list(map(str, columns[0].cells)) == ["sesa,\noff", "sesa,\nplacebo"]
+    assert "placebo" not in printed(report(both_arms(on="rw", off="wr")))
+
+
 @pytest.mark.parametrize("changes", [{"top_k": 5}, {"retrieval": "ffff0000"}])
 @pytest.mark.parametrize("refuse", [summarise, compare, summary_table, difference_table, report])
 def test_rows_of_different_retrieval_are_refused_in_one_table(refuse, changes):
@@ -332,7 +364,7 @@ def test_a_cell_without_scores_prints_dashes_and_not_zeros():
         *"------",
     ]
     (line,) = zip(*(column.cells for column in difference_table(both_arms(on="u", off="r")).columns), strict=True)
-    assert [str(cell) for cell in line] == ["sesa", "atlas\n(fictional)", "0/1", "-", "-", "-", "-"]
+    assert [str(cell) for cell in line] == ["sesa,\noff", "atlas\n(fictional)", "0/1", "-", "-", "-", "-"]
 
 
 def test_several_runs_are_told_apart():

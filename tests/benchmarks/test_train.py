@@ -320,3 +320,46 @@ def test_a_folder_in_use_is_refused(run):
     with pytest.raises(InvalidInput, match="new or empty"):
         train(load_settings(run / "settings.yaml"), run)
     assert sorted(path.name for path in run.iterdir()) == before
+
+
+def write_questions(path, *texts):
+    rows = [{"id": text, "question": text, "answers": ["Talby"]} for text in texts]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_solvers_learn_from_given_questions_without_a_challenger(corpus_file, chat_model_folder, tmp_path):
+    given = write_questions(tmp_path / "given.jsonl", "Which town?", "Which village?", "Which test?")
+    tested = write_questions(tmp_path / "test.jsonl", "which  TEST?")
+    options = [
+        f"questions=[{given}]",
+        f"game.checks.test_questions=[{tested}]",
+        "steps=1",
+        "challenger.lr=0",
+        "game.solver_turns=2",
+    ]
+    settings = settings_for("search_r1", corpus_file, chat_model_folder, *options)
+    run = train(settings, tmp_path / "run")
+    rounds = lines(run / "rounds.jsonl")
+    assert {round_["question"]["id"] for round_ in rounds} == {"Which town?", "Which village?"}
+    assert all(round_["challenger"] is None and len(round_["solvers"]) == 4 for round_ in rounds)
+    event = lines(run / "events.jsonl")[0]
+    assert (event["rounds"], event["challenger/samples"], event["solver/samples"]) == (6, 0, 24)
+
+
+def test_a_challenger_that_learns_and_given_questions_contradict_each_other():
+    with pytest.raises(SettingsError, match="challenger.lr must be 0 with questions"):
+        resolve(method("ssp"), ["questions=[atlas]"])
+
+
+def test_no_question_is_left_when_all_are_tested(corpus_file, chat_model_folder, tmp_path):
+    given = write_questions(tmp_path / "given.jsonl", "Which town?")
+    options = [
+        f"questions=[{given}]",
+        f"game.checks.test_questions=[{given}]",
+        "challenger.lr=0",
+        "game.solver_turns=2",
+    ]
+    with pytest.raises(SettingsError, match="questions .* must hold some that no test has"):
+        train(settings_for("search_r1", corpus_file, chat_model_folder, *options), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

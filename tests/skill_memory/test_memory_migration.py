@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from sesa_env.errors import StoreError
-from skill_memory import MemorySettings, SkillBank, Usage
-from skill_memory import store as store_module
+from skill_memory import MemorySettings, SkillBank, Usage, schema
 from skill_memory.encode import HashingEncoder
 from skill_memory.history import read_bank
-from skill_memory.store import SCHEMA, Store
+from skill_memory.schema import SCHEMA
+from skill_memory.store import Store
 
 OLD = Path(__file__).with_name("bank_schema_1.sql")
 """A dump of a bank that version 1 wrote: 3 skills came, 2 went, 1 failure waits."""
@@ -64,14 +64,14 @@ def test_reading_an_old_bank_leaves_the_file_as_it_is(old):
 
 def test_a_migration_that_fails_changes_nothing(old, monkeypatch):
     before = schema_of(old)
-    monkeypatch.setattr(store_module, "_MIGRATIONS", {1: ("CREATE TABLE extra (x)", "nonsense")})
+    monkeypatch.setattr(schema, "MIGRATIONS", {1: ("CREATE TABLE extra (x)", "nonsense")})
     with pytest.raises(StoreError, match="could not be brought up to date"):
         Store.open(old)
     assert schema_of(old) == before
 
 
 def test_every_version_since_the_first_has_a_way_to_this_one():
-    assert sorted(store_module._MIGRATIONS) == list(range(1, SCHEMA))
+    assert sorted(schema.MIGRATIONS) == list(range(1, SCHEMA))
 
 
 def test_a_read_bank_is_that_of_one_moment_while_another_process_writes(open_bank, make_skill, tmp_path):

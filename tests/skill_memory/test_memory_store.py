@@ -20,7 +20,8 @@ from skill_memory.records import (
     skill_to_dict,
     write_skills,
 )
-from skill_memory.store import SCHEMA, Store, examine
+from skill_memory.schema import SCHEMA, examine
+from skill_memory.store import Store
 
 VECTOR = np.array([1.0, 0.0], dtype=np.float32)
 

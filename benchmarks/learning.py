@@ -1,0 +1,146 @@
+"""What changed while a bench trained: curves of every arm, and the first fifth of the steps against the last.
+
+    changes = read_changes(Path("runs/bench"), arms=["sesa", "ssp"], seeds=3)
+    print(change_table(changes))
+    plot_learning(Path("runs/bench"), arms=["sesa", "ssp"], seeds=3, path=Path("learning.png"))
+
+All of it is read from the runs' own files, `rounds.jsonl` and `events.jsonl`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.recipes.curves import COLOURS, pyplot
+from benchmarks.statistics import Estimate, two_sample_difference
+from benchmarks.train import EVENTS_FILE, ROUNDS_FILE
+
+PART = 5
+"""The first and the last of so many parts of the steps are compared."""
+SMOOTHED = 5
+"""Steps in the moving average of a curve."""
+PANELS = {
+    "valid_share": "posed questions that are valid",
+    "solve_rate/frontier_share": "valid ones that some attempts solve, and some do not",
+    "solve_rate/mean": "solve rate",
+    "memory/size": "skills in the memory",
+}
+
+Round = Mapping[str, Any]
+Measure = Callable[[Round], float | None]
+
+
+def _valid(round_: Round) -> float | None:
+    return None if round_["challenger"] is None else float(not round_["rejection"])
+
+
+def _frontier(round_: Round) -> float | None:
+    rate = round_["solve_rate"]
+    return None if round_["challenger"] is None else float(rate is not None and 0.0 < rate < 1.0)
+
+
+def _solve_rate(round_: Round) -> float | None:
+    rate: float | None = round_["solve_rate"]
+    return rate
+
+
+MEASURES: dict[str, Measure] = {"valid": _valid, "at the frontier": _frontier, "solve rate": _solve_rate}
+"""Of a round: whether a posed question was valid, whether it was that and 0 < p < 1, and p."""
+
+
+class Change(NamedTuple):
+    """A measure over the first and the last steps of one run; the difference has an interval over rounds."""
+
+    arm: str
+    seed: int
+    measure: str
+    first: float
+    last: float
+    difference: Estimate
+
+
+def read_changes(out: Path, *, arms: Sequence[str], seeds: int) -> list[Change]:
+    """Compare the first fifth of each run's steps with the last.
+
+    What cannot be compared is left out: a run of fewer than five steps, and a measure that a run does not have.
+    """
+    changes = []
+    for arm in arms:
+        for seed in range(seeds):
+            rounds = _lines(out / f"{arm}-{seed}" / ROUNDS_FILE)
+            last_step = max((round_["step"] for round_ in rounds), default=0)
+            if (width := last_step // PART) < 1:
+                continue
+            for name, measure in MEASURES.items():
+                early = _values(rounds, measure, steps=range(1, width + 1))
+                late = _values(rounds, measure, steps=range(last_step - width + 1, last_step + 1))
+                if early and late:
+                    difference = two_sample_difference(late, early, rng=np.random.default_rng(0))
+                    means = (sum(early) / len(early), sum(late) / len(late))
+                    changes.append(Change(arm, seed, name, *means, difference))
+    return changes
+
+
+def change_table(changes: Sequence[Change]) -> str:
+    """Return the changes as text, in per cent, with 95 % bootstrap intervals over rounds."""
+    width = max([len("arm"), *(len(change.arm) for change in changes)])
+    lines = [f"{'arm':<{width}} seed  {'in training':<16} {'first':>6} {'last':>6} {'change':>7}  95 % interval"]
+    for one in changes:
+        interval = one.difference.interval
+        bounds = f"[{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]" if interval else one.difference.why_none
+        lines.append(
+            f"{one.arm:<{width}} {one.seed:>4}  {one.measure:<16} {100 * one.first:>6.1f} {100 * one.last:>6.1f} "
+            f"{100 * one.difference.value:>+7.1f}  {bounds}"
+        )
+    return "\n".join(lines)
+
+
+def plot_learning(out: Path, *, arms: Sequence[str], seeds: int, path: Path) -> None:
+    """Draw a panel for each figure that the runs have: a thin line for each seed, a thick one for their mean."""
+    plt = pyplot()
+    runs = {arm: [_lines(out / f"{arm}-{seed}" / EVENTS_FILE) for seed in range(seeds)] for arm in arms}
+    runs = {arm: events for arm, events in runs.items() if all(events)}
+    names = [name for name in PANELS if any(_curve(events[0], name)[1] for events in runs.values())]
+    figure, panels = plt.subplots(1, len(names), figsize=(4.2 * len(names), 3.4), layout="constrained", squeeze=False)
+    for name, panel in zip(names, panels[0], strict=True):
+        for colour, (arm, events) in zip(COLOURS, runs.items(), strict=False):
+            curves = [_curve(one, name) for one in events]
+            for steps, values in curves:
+                panel.plot(steps, values, color=colour, lw=0.7, alpha=0.5)
+            shared = sorted(set.intersection(*(set(steps) for steps, _ in curves)))
+            if shared:
+                at = [dict(zip(steps, values, strict=True)) for steps, values in curves]
+                panel.plot(
+                    shared, [np.mean([one[step] for one in at]) for step in shared], color=colour, lw=2, label=arm
+                )
+        panel.set(title=PANELS[name], xlabel="step")
+        panel.title.set_fontsize(9)
+        panel.set_ylim(bottom=0.0)
+        panel.grid(alpha=0.3)
+    panels[0][0].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def _values(rounds: Sequence[Round], measure: Measure, *, steps: range) -> list[float]:
+    found = [measure(round_) for round_ in rounds if round_["step"] in steps]
+    return [value for value in found if value is not None]
+
+
+def _curve(events: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    """Return the steps that have a figure, and its moving average over the steps up to each."""
+    points = [(event["step"], event[name]) for event in events if name in event]
+    if not any(value for _, value in points):
+        return [], []
+    values = [value for _, value in points]
+    smooth = [float(np.mean(values[max(0, i + 1 - SMOOTHED) : i + 1])) for i in range(len(values))]
+    return [step for step, _ in points], smooth
