@@ -348,7 +348,7 @@ def test_solvers_learn_from_given_questions_without_a_challenger(corpus_file, ch
 
 
 def test_a_challenger_that_learns_and_given_questions_contradict_each_other():
-    with pytest.raises(SettingsError, match="challenger.lr must be 0 with questions"):
+    with pytest.raises(SettingsError, match=r"challenger.lr must be 0 with questions"):
         resolve(method("ssp"), ["questions=[atlas]"])
 
 
@@ -360,6 +360,6 @@ def test_no_question_is_left_when_all_are_tested(corpus_file, chat_model_folder,
         "challenger.lr=0",
         "game.solver_turns=2",
     ]
-    with pytest.raises(SettingsError, match="questions .* must hold some that no test has"):
+    with pytest.raises(SettingsError, match=r"questions .* must hold some that no test has"):
         train(settings_for("search_r1", corpus_file, chat_model_folder, *options), tmp_path / "run")
     assert not (tmp_path / "run").exists()
