@@ -54,7 +54,6 @@ def test_all_parts_run_within_eight_minutes_and_one_that_fails_fails_the_check(t
     assert "policy=smollm2" in ran
 
 
-@pytest.mark.slow
 def test_the_small_form_passes_on_a_processor(chat_model_folder):
     done = check("--device", "cpu", "--steps", "1", "--policy", str(chat_model_folder))
     assert done.returncode == 0, done.stdout + done.stderr
