@@ -2,15 +2,17 @@
 
 sesa mini train --out runs/mini
 sesa mini eval runs/mini/model --questions 170
+sesa mini challenge runs/mini/model --targets 100
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,7 +24,7 @@ app = typer.Typer(no_args_is_help=True, help="Make and measure the small policy 
 @app.command("train")
 def train_command(
     out: Annotated[Path, typer.Option(help="Folder of the training; new unless --resume.")],
-    worlds: Annotated[int, typer.Option(min=1, help="Training worlds to go through; 15 take about 45 minutes.")] = 15,
+    worlds: Annotated[int, typer.Option(min=1, help="Training worlds to go through; 15 take about an hour.")] = 15,
     early: Annotated[
         int | None, typer.Option(min=1, help="Also keep the policy as it is after so many worlds.")
     ] = None,
@@ -69,12 +71,41 @@ def eval_command(
     """Measure exact match in test worlds by number of hops, and with relevant and irrelevant skills."""
     from benchmarks.mini_exam import evaluate_policy, table
 
+    _require_new(out)
+    rows = evaluate_policy(policy, worlds=_numbers(worlds), questions=questions, top_k=top_k)
+    _write(rows, out)
+    typer.echo(table(rows))
+
+
+@app.command("challenge")
+def challenge_command(
+    policy: Annotated[Path, typer.Argument(help="Folder of a policy.")],
+    worlds: Annotated[str, typer.Option(help="Test worlds: odd numbers, comma-separated.")] = "1,3,5",
+    targets: Annotated[int, typer.Option(min=1, help="Answers to pose a question about, in each world.")] = 100,
+    temperature: Annotated[float, typer.Option(min=0.0, help="At which questions are written.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=1, help="Passages per search.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="New file for the rows.")] = None,
+) -> None:
+    """Measure a challenger in test worlds: shares of valid, right, different and frontier questions."""
+    from benchmarks.mini_challenge import challenge, table
+
+    _require_new(out)
+    rows = challenge(policy, worlds=_numbers(worlds), targets=targets, temperature=temperature, top_k=top_k)
+    _write(rows, out)
+    typer.echo(table(rows))
+
+
+def _require_new(out: Path | None) -> None:
     if out is not None and out.exists():
         raise InvalidInput(f"out must be a new file, got {str(out)!r}, which exists")
+
+
+def _numbers(worlds: str) -> list[int]:
     if not re.fullmatch(r"\d+(,\d+)*", worlds):
         raise InvalidInput(f"worlds must be whole numbers, comma-separated, got {worlds!r}")
-    numbers = [int(world) for world in worlds.split(",")]
-    rows = evaluate_policy(policy, worlds=numbers, questions=questions, top_k=top_k)
+    return [int(world) for world in worlds.split(",")]
+
+
+def _write(rows: Sequence[Any], out: Path | None) -> None:
     if out is not None:
         out.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows), encoding="utf-8")
-    typer.echo(table(rows))

@@ -74,8 +74,7 @@ def evaluate_policy(
     Raises:
         InvalidInput: a world is one to train on.
     """
-    if trained := [world for world in worlds if world % 2 == 0]:
-        raise InvalidInput(f"worlds must be odd, the others are to train on, got {trained}")
+    require_test_worlds(worlds)
     model = LanguageModel.load(
         folder,
         adapters=("solver",),
@@ -88,6 +87,16 @@ def evaluate_policy(
         for family, skills, asked in _exam(classroom, questions):
             rows += _sit(model, classroom, family, skills, asked, GameSettings(top_k=top_k))
     return rows
+
+
+def require_test_worlds(worlds: Sequence[int]) -> None:
+    """Raise unless no policy is trained in any of these worlds.
+
+    Raises:
+        InvalidInput: a world is one to train on.
+    """
+    if trained := [world for world in worlds if world % 2 == 0]:
+        raise InvalidInput(f"worlds must be odd, the others are to train on, got {trained}")
 
 
 def table(rows: Sequence[MiniRow]) -> str:
@@ -127,10 +136,10 @@ def _skills(classroom: Classroom, question: Question, kind: str, rng: np.random.
     if kind == NONE:
         return []
     names = [step.relation.name for step in classroom.steps(question)]
-    skills = [draw_irrelevant(names, coin=classroom.coin, rng=rng) for _ in range(2)]
+    skills = [draw_irrelevant(names, question=question.text, coin=classroom.coin, rng=rng) for _ in range(2)]
     if kind == RELEVANT:
         step = classroom.coined(question)[0]
-        hint = draw_hint(step.relation, back=step.back, suffix=step.suffix, rng=rng)
+        hint = draw_hint(step.relation, back=step.back, suffix=step.suffix, rng=rng, question=question.text)
         skills.insert(int(rng.integers(len(skills) + 1)), hint)
     return skills
 

@@ -1,16 +1,16 @@
 """Exercises beside the whole conversations: much of what is hard, little of what only has to be read.
 
 A conversation of 400 tokens reads two or three names off a page, and plans once.  A reading drill notes every fact of
-its pages, and a planning drill plans one question after the other without waiting for results; half of those have
-skills in front of each question, to follow or to pass over.
+its pages, and a planning drill plans one question after the other without waiting for results; some of those have
+skills in front of each question, to follow or to pass over.  For the challenger, a posing drill words one chain after
+the other as a question, and a finding drill says how pages mention a name.
 
     lesson = reading_drill(classroom, rng)
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -23,12 +23,22 @@ from sesa_env.types import Question
 
 _T = TypeVar("_T")
 
-PAGES, QUESTIONS, SKILLED = 3, 10, 3
-"""In a drill, the last being questions with skills: about as many tokens as a conversation has."""
+PAGES, QUESTIONS, SKILLED, POSED, MENTIONS = 3, 10, 3, 6, 4
+"""Exercises in a drill of each kind, about as many tokens as a conversation has."""
+
+UNMENTIONED_SHARE = 0.25
+"""Share of the pages, in drills of finding mentions, that do not mention what was searched for."""
 
 
 def draw_drills(
-    classroom: Classroom, *, reading: int, planning: int, skilled: int = 0, rng: np.random.Generator
+    classroom: Classroom,
+    *,
+    reading: int = 0,
+    planning: int = 0,
+    skilled: int = 0,
+    posing: int = 0,
+    finding: int = 0,
+    rng: np.random.Generator,
 ) -> list[Lesson]:
     """Return so many drills of each kind.
 
@@ -37,26 +47,26 @@ def draw_drills(
         reading: drills of a few pages.
         planning: drills of a few questions.
         skilled: drills of a few questions with skills in front of each.
+        posing: drills of a few chains to be made into questions.
+        finding: drills of a few pages that mention a name.
         rng: decides which pages and questions, and the order of the facts.
     """
-    facts: dict[str, list[Fact]] = defaultdict(list)
-    for fact in classroom.atlas.facts:
-        facts[fact.subject].append(fact)
-    titles = list(facts)
+    titles = list(classroom.facts)
     asked = [question for question in classroom.atlas.all_questions if not classroom.coined(question)]
-    drills = [_reading(classroom, _some(titles, PAGES, rng), facts, rng) for _ in range(reading)]
+    mentions = [fact for title in classroom.entities for fact in classroom.mentions[title]]
+    drills = [_reading(classroom, _some(titles, PAGES, rng), rng) for _ in range(reading)]
     drills += [_planning(classroom, _some(asked, QUESTIONS, rng)) for _ in range(planning)]
-    return drills + [_skilled(classroom, rng) for _ in range(skilled)]
+    drills += [_skilled(classroom, rng) for _ in range(skilled)]
+    drills += [_posing(classroom, _some(asked, POSED, rng)) for _ in range(posing)]
+    return drills + [_finding(classroom, _some(mentions, MENTIONS, rng), rng) for _ in range(finding)]
 
 
-def _reading(
-    classroom: Classroom, titles: Sequence[str], facts: Mapping[str, list[Fact]], rng: np.random.Generator
-) -> Lesson:
+def _reading(classroom: Classroom, titles: Sequence[str], rng: np.random.Generator) -> Lesson:
     messages = []
     for title in titles:
         page = render_passages([classroom.atlas.page(title)], max_chars=PASSAGE_CHARS)
-        order = rng.permutation(len(facts[title])).tolist()
-        noted = "; ".join(_note(classroom, facts[title][index]) for index in order)
+        order = rng.permutation(len(classroom.facts[title])).tolist()
+        noted = "; ".join(_note(classroom, classroom.facts[title][index]) for index in order)
         messages += [Message("user", f"Note: {page}"), Message("assistant", f"<think> {noted}</think>")]
     return Lesson(tuple(messages), "drill-reading")
 
@@ -89,6 +99,31 @@ def _skilled(classroom: Classroom, rng: np.random.Generator) -> Lesson:
         if plan is not None and plan.skills and wanted:
             messages += [plan.opening, plan.first_turn]
     return Lesson(tuple(messages), "drill-skills")
+
+
+def _posing(classroom: Classroom, questions: Sequence[Question]) -> Lesson:
+    messages = []
+    for question in questions:
+        steps = classroom.steps(question)
+        chain = "; ".join([steps[0].name, *(step.suffix for step in steps)])
+        messages += [
+            Message("user", f"Pose: {chain}"),
+            Message("assistant", f"<think> {chain}</think><question> {question.text}</question>"),
+        ]
+    return Lesson(tuple(messages), "drill-posing")
+
+
+def _finding(classroom: Classroom, facts: Sequence[Fact], rng: np.random.Generator) -> Lesson:
+    messages = []
+    for fact, other in zip(facts, [*facts[1:], facts[0]], strict=True):
+        known = classroom.entities[fact.object].full_name
+        also = any(one.subject == other.subject for one in classroom.mentions[fact.object])
+        mentioned = also or rng.random() >= UNMENTIONED_SHARE
+        page = render_passages([classroom.atlas.page((fact if mentioned else other).subject)], max_chars=PASSAGE_CHARS)
+        words = classroom.atlas.relations[fact.relation].query_words(back=False, reworded=False)
+        chain = f"{classroom.entities[fact.subject].full_name}; {words}" if mentioned else known
+        messages += [Message("user", f"Answer: {known}\n{page}"), Message("assistant", f"<think> {chain}</think>")]
+    return Lesson(tuple(messages), "drill-finding")
 
 
 def _some(items: Sequence[_T], count: int, rng: np.random.Generator) -> list[_T]:

@@ -8,6 +8,7 @@ Relations in `UNSEEN` never occur in a hint of a lesson: they measure whether a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from sesa_env.corpora.atlas.relations import RELATIONS, Relation
 from skill_memory.diagnose import Diagnosis
 from skill_memory.priming import load_seeds
 from skill_memory.relations import RELATIONS as NOUNS
+from skill_memory.relations import read_relations
 from skill_memory.rules import LESSONS, write_card
 from skill_memory.skill import Skill
 
@@ -51,7 +53,9 @@ def triggers_of(relation: Relation, *, back: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (*map(_content_words, templates), relation.cue))))
 
 
-def draw_hint(relation: Relation, *, back: bool, suffix: str, rng: np.random.Generator, trigger: str = "") -> Skill:
+def draw_hint(
+    relation: Relation, *, back: bool, suffix: str, rng: np.random.Generator, question: str, trigger: str = ""
+) -> Skill:
     """Return a hint that says to search with `suffix` for what a relation asks.
 
     Args:
@@ -59,26 +63,34 @@ def draw_hint(relation: Relation, *, back: bool, suffix: str, rng: np.random.Gen
         back: whether the relation is asked from its object.
         suffix: what the query adds to the name.
         rng: decides the form.
+        question: what it is a hint for; the trigger is in its words, if the relation is asked in them.
         trigger: a word of the question in place of the relation's own.
     """
     own = triggers_of(relation, back=back)
-    named = trigger or _one(own, rng)
+    said = frozenset(_words(question))
+    named = trigger or _one([one for one in own if said.issuperset(_words(one))] or own, rng)
     others = () if trigger or len(own) < 2 or rng.random() < 0.5 else (_one(own, rng),)
     says = _one(_SAYS, rng).format(trigger=named, word=suffix.split()[0])
     return Skill(
         id="",
         description=says[0].upper() + says[1:],
         triggers=tuple(dict.fromkeys((named, *others))),
-        avoid=f"the word {relation.cue}" if rng.random() < 0.4 and suffix.split()[0] != relation.cue else "",
+        avoid=f"the word {named.split()[-1]}" if rng.random() < 0.4 else "",
         queries=(f"{_one(_PLACEHOLDERS, rng)} {suffix}",),
     )
 
 
-def draw_irrelevant(avoid: Sequence[str], *, coin: Callable[[], str], rng: np.random.Generator) -> Skill:
+def noted(hint: Skill) -> str:
+    """Return what a player who follows a hint notes of it: its first trigger and what its query adds to the name."""
+    return f"{hint.triggers[0]}: {hint.queries[0].partition('} ')[2]}"
+
+
+def draw_irrelevant(avoid: Sequence[str], *, question: str, coin: Callable[[], str], rng: np.random.Generator) -> Skill:
     """Return a skill that has nothing to say about a question.
 
     Args:
         avoid: names of the relations that the question is about.
+        question: its text, some of whose words may be in the skill all the same.
         coin: returns a new word.
         rng: decides which: a hand-written skill, a card as the rule-based distiller writes it, or a hint about another
             relation.
@@ -87,14 +99,16 @@ def draw_irrelevant(avoid: Sequence[str], *, coin: Callable[[], str], rng: np.ra
     if kind < 0.25:
         return _one(_SEEDS, rng)
     if kind < 0.5:
-        nouns = tuple(_one(NOUNS, rng) for _ in range(int(rng.integers(1, 3))))
+        nouns = read_relations(question) if rng.random() < 0.5 else ()
+        nouns = nouns or tuple(_one(NOUNS, rng) for _ in range(int(rng.integers(1, 3))))
         return write_card(Diagnosis(_one(tuple(LESSONS), rng), _one(_KINDS_OF_QUESTION, rng), nouns))
-    others = [relation for relation in _TAUGHT if relation.name not in avoid]
+    cues = {RELATIONS[name].cue for name in avoid}
+    others = [relation for relation in _TAUGHT if relation.cue not in cues]
     relation = _one(others, rng)
     back = bool(relation.ask_back) and rng.random() < 0.5
     suffix = " ".join([coin().lower(), *relation.query_words(back=back, reworded=True).split()[1:]])
     trigger = coin().lower() if rng.random() < 0.4 else ""
-    return draw_hint(relation, back=back, suffix=suffix, rng=rng, trigger=trigger)
+    return draw_hint(relation, back=back, suffix=suffix, rng=rng, question="", trigger=trigger)
 
 
 _SEEDS = tuple(load_seeds())
@@ -104,6 +118,10 @@ _TAUGHT = tuple(relation for relation in RELATIONS.values() if relation.name not
 def _content_words(template: str) -> str:
     words = [word.strip("?,.") for word in template.replace("{}", " ").split()]
     return " ".join(word for word in words if word and word.lower() not in _EMPTY_WORDS)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
 
 
 def _one(items: Sequence[_T], rng: np.random.Generator) -> _T:

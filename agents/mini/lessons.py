@@ -1,9 +1,9 @@
 """What the mini policy imitates: conversations of a player who knows the gold, in worlds to train on.
 
 A solver's turn notes what the page it has just read says, plans the hops that are left and searches for the first of
-them; a challenger walks the same chain from
-the answer to the question.  Skills are in front of some questions: some translate a word that the world made up, and
-the player follows those; the others have nothing to say about the question, and the player passes over them.
+them.  Skills are in front of some questions: some translate a word that the question uses, and the player plans that
+hop by noting trigger and word ("directed: helmed"); the others have nothing to say about the question, and the player
+passes over them.  A challenger's lessons are in `agents/mini/walks.py`.
 
     classroom = Classroom(generate(2, jargon=True), seed=0)
     lessons = classroom.solver_lessons(500)
@@ -14,19 +14,21 @@ Only conversations in which every search really finds its page are kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from agents.base import Message
-from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant
+from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, noted
 from sesa_env.corpora.atlas import Atlas
 from sesa_env.corpora.atlas.names import Words
-from sesa_env.corpora.atlas.relations import Relation
+from sesa_env.corpora.atlas.relations import RELATIONS, Relation
+from sesa_env.corpora.atlas.world import Fact
 from sesa_env.retrieval.bm25 import Bm25Retriever
-from sesa_env.text import contains_answer, render_passages
+from sesa_env.text import render_passages
 from sesa_env.types import Passage, Question
 from skill_memory.render import render_skills
 from skill_memory.skill import Skill
@@ -38,7 +40,9 @@ SHOWN = (1, 1, 1, 2, 3)
 HINTED_SHARE, IRRELEVANT_SHARE = 0.4, 0.25
 """Share of solver lessons with a skill to follow, and with irrelevant skills only; the rest have none."""
 
-INVENTED_TRIGGER_SHARE = 0.4
+INVENTED_TRIGGER_SHARE, SHORT_QUERY_SHARE = 0.4, 0.3
+"""Share of hints about a new word in the question, and of those that say the page's word without its kind of page."""
+
 FIRST_SHARES = {1: 0.25, 2: 0.08}
 HOP_SHARES = {1: 0.25, 2: 0.32, 3: 0.33, 4: 0.1}
 """Questions drawn by their hops, at the beginning and then; long ones teach more, and cost more."""
@@ -53,6 +57,13 @@ class Step(NamedTuple):
     relation: Relation
     back: bool
     reworded: bool
+    hint: str = ""
+    """What is noted of a skill about this hop, its trigger and its word; "" where there is none."""
+
+    @property
+    def planned(self) -> str:
+        """The hop as the plan has it: the skill's own words, so that following it is copying, or what to add."""
+        return self.hint or self.suffix
 
     @property
     def query(self) -> str:
@@ -77,6 +88,8 @@ class Classroom:
 
     Attributes:
         entities: the world's entities by title.
+        facts: those of each page, by its title.
+        mentions: those that name a thing on the page of another, by its title; not those in the world's own jargon.
     """
 
     def __init__(self, atlas: Atlas, *, seed: int) -> None:
@@ -85,6 +98,13 @@ class Classroom:
         self._rng = np.random.default_rng([atlas.seed, seed])
         self._words = Words(atlas.seed, rng=self._rng, reserved=_words_of(atlas))
         self.entities = {entity.title: entity for entity in atlas.entities}
+        self.facts = defaultdict[str, list[Fact]](list)
+        self.mentions = defaultdict[str, list[Fact]](list)
+        for fact in atlas.facts:
+            self.facts[fact.subject].append(fact)
+            known = atlas.relations[fact.relation].gap_cue == RELATIONS[fact.relation].gap_cue
+            if known or not self.entities[fact.subject].reworded:
+                self.mentions[fact.object].append(fact)
 
     def steps(self, question: Question) -> tuple[Step, ...]:
         """Return the hops of a question in order, worded as the pages are."""
@@ -112,12 +132,20 @@ class Classroom:
         """Return a word that occurs nowhere else in this world."""
         return self._words.fresh()
 
+    def draw_questions(self, count: int, *, shares: Mapping[int, float], rng: np.random.Generator) -> list[Question]:
+        """Draw questions in random order, so large a part of `count` for each number of hops."""
+        drawn: list[Question] = []
+        for hops, share in shares.items():
+            pool = [question for question in self.atlas.all_questions if question.hops == hops]
+            drawn += [pool[i] for i in rng.permutation(len(pool))[: round(share * count)].tolist()]
+        return [drawn[i] for i in rng.permutation(len(drawn)).tolist()]
+
     # A solver.
 
     def solver_lessons(self, questions: Sequence[Question]) -> list[Lesson]:
         """Return up to one lesson for each question, with skills in front of some."""
         plans = [plan for question in questions if (plan := self.plan(question)) is not None]
-        pages = self._search([step.query for plan in plans for step in plan.steps])
+        pages = self.search([step.query for plan in plans for step in plan.steps])
         return [lesson for plan in plans if (lesson := self._solve(plan, pages)) is not None]
 
     def plan(self, question: Question) -> Plan | None:
@@ -135,15 +163,20 @@ class Classroom:
             # A plain page is found by a coined word only because its title is in the query.
             reworded = index in coined or (not step.back and bool(step.relation.gap_cue) and self._rng.random() < 0.5)
             suffix = step.relation.query_words(back=step.back, reworded=reworded)
+            if self._rng.random() < SHORT_QUERY_SHARE:
+                suffix = suffix.split()[0]
             trigger = ""
             if self._rng.random() < INVENTED_TRIGGER_SHARE:
                 trigger, text = self._rename(step.relation, text)
-            skills.append(draw_hint(step.relation, back=step.back, suffix=suffix, rng=self._rng, trigger=trigger))
-            steps[index] = step._replace(suffix=suffix)
+            hint = draw_hint(
+                step.relation, back=step.back, suffix=suffix, rng=self._rng, question=text, trigger=trigger
+            )
+            skills.append(hint)
+            steps[index] = step._replace(suffix=suffix, hint=noted(hint))
         if hinted or draw < HINTED_SHARE + IRRELEVANT_SHARE:
             names = [step.relation.name for step in steps]
             extra = int(self._rng.integers(0 if hinted else 1, 3 if hinted else 4))
-            skills += [draw_irrelevant(names, coin=self.coin, rng=self._rng) for _ in range(extra)]
+            skills += [draw_irrelevant(names, question=text, coin=self.coin, rng=self._rng) for _ in range(extra)]
         order = self._rng.permutation(len(skills)).tolist()
         family = f"hint-{question.hops}" if hinted else question.family
         return Plan(question, text, tuple(steps), tuple(skills[i] for i in order), family)
@@ -158,14 +191,14 @@ class Classroom:
         return word, f"{text[:start]}{word}{text[end:]}"
 
     def _solve(self, plan: Plan, pages: dict[str, list[Passage]]) -> Lesson | None:
-        shown = SHOWN[int(self._rng.integers(len(SHOWN)))]
+        shown = self.draw_shown()
         messages = [plan.opening]
         notes = self._notes(plan)
         for index, step in enumerate(plan.steps):
             found = pages[step.query][:shown]
             if step.page not in [passage.title for passage in found]:
                 return None
-            thought = "; ".join([*notes[:index][-1:], *(later.suffix for later in plan.steps[index:])])
+            thought = "; ".join([*notes[:index][-1:], *(later.planned for later in plan.steps[index:])])
             messages += [
                 Message("assistant", f"<think> {thought}</think><search> {step.query}</search>"),
                 Message("user", render_passages(found, max_chars=PASSAGE_CHARS)),
@@ -182,52 +215,14 @@ class Classroom:
             values = [*(step.name for step in plan.steps[1:]), plan.question.answers[0]]
         return [f"{step.suffix} {value}" for step, value in zip(plan.steps, values, strict=True)]
 
-    # A challenger.
+    # Both.
 
-    def challenger_lessons(self, questions: Sequence[Question]) -> list[Lesson]:
-        """Return up to one lesson for each question: how it could have come about, from its answer backwards."""
-        walks = {question.id: self._walk(question) for question in questions if (question.hops or 9) <= 3}
-        pages = self._search([query for walk in walks.values() for query, _ in walk])
-        return [
-            lesson
-            for question in questions
-            if question.id in walks and (lesson := self._pose(question, walks[question.id], pages)) is not None
-        ]
+    def draw_shown(self) -> int:
+        """Return how many passages a search of one conversation shows."""
+        return SHOWN[int(self._rng.integers(len(SHOWN)))]
 
-    def _walk(self, question: Question) -> list[tuple[str, str]]:
-        """Return the queries from the answer to the start, each with the title of the page that it must find."""
-        answer = question.answers[0]
-        walk = [(answer, "")]
-        for fact, step in zip(reversed(self.atlas.chain(question.id)), reversed(self.steps(question)), strict=True):
-            if step.back:  # its page is that of what it leads to
-                walk.append((self.entities[fact.subject].full_name, fact.subject))
-                continue
-            entity = self.entities.get(fact.object)
-            known = entity.full_name if entity else fact.object
-            walk.append((f"{known} {step.relation.query_words(back=True, reworded=step.reworded)}", fact.subject))
-        return walk
-
-    def _pose(self, question: Question, walk: list[tuple[str, str]], pages: dict[str, list[Passage]]) -> Lesson | None:
-        if question.family == "comparison" or contains_answer(question.text, question.answers[0]):
-            return None
-        shown = SHOWN[int(self._rng.integers(len(SHOWN)))]
-        messages = [Message("user", f"Answer: {question.answers[0]}\nSearches needed: {question.hops}")]
-        seen: set[str] = set()
-        for query, page in walk:
-            if page and page in seen:
-                continue
-            found = pages[query][:shown]
-            seen |= {passage.title for passage in found}
-            if page and page not in seen:
-                return None
-            messages += [
-                Message("assistant", f"<search> {query}</search>"),
-                Message("user", render_passages(found, max_chars=PASSAGE_CHARS)),
-            ]
-        messages.append(Message("assistant", f"<question> {question.text}</question>"))
-        return Lesson(tuple(messages), f"challenger-{question.hops}")
-
-    def _search(self, queries: Sequence[str]) -> dict[str, list[Passage]]:
+    def search(self, queries: Sequence[str]) -> dict[str, list[Passage]]:
+        """Return the passages found by each query."""
         distinct = list(dict.fromkeys(queries))
         return dict(zip(distinct, self.retriever.search(distinct, max(SHOWN)), strict=True)) if distinct else {}
 
@@ -251,30 +246,22 @@ class Plan(NamedTuple):
     @property
     def first_turn(self) -> Message:
         """What the player writes first: the hops, and the search for the first of them."""
-        thought = "; ".join(step.suffix for step in self.steps)
+        thought = "; ".join(step.planned for step in self.steps)
         return Message("assistant", f"<think> {thought}</think><search> {self.steps[0].query}</search>")
 
 
 def draw_lessons(
     classroom: Classroom, count: int, *, rng: np.random.Generator, shares: Mapping[int, float] = HOP_SHARES
-) -> Iterator[Lesson]:
-    """Draw questions of all lengths and turn them into lessons, a fifth of them a challenger's.
+) -> list[Lesson]:
+    """Draw questions of all lengths and turn them into a solver's lessons, in random order.
 
     Args:
         classroom: the world.
         count: how many questions are drawn; a few of them yield no lesson.
-        rng: decides which, and the order.
+        rng: decides which questions.
         shares: how large a part of `count` is drawn for each number of hops.
     """
-    drawn: list[Question] = []
-    for hops, share in shares.items():
-        pool = [question for question in classroom.atlas.all_questions if question.hops == hops]
-        drawn += [pool[i] for i in rng.permutation(len(pool))[: round(share * count)].tolist()]
-    drawn = [drawn[i] for i in rng.permutation(len(drawn)).tolist()]
-    part = len(drawn) // 5
-    lessons = classroom.challenger_lessons(drawn[:part]) + classroom.solver_lessons(drawn[part:])
-    for index in rng.permutation(len(lessons)).tolist():
-        yield lessons[index]
+    return classroom.solver_lessons(classroom.draw_questions(count, shares=shares, rng=rng))
 
 
 def _words_of(atlas: Atlas) -> frozenset[str]:

@@ -30,6 +30,7 @@ from agents.mini.drills import draw_drills
 from agents.mini.lessons import FIRST_SHARES, HOP_SHARES, Classroom, Lesson, draw_lessons
 from agents.mini.model import new_model
 from agents.mini.tokenizer import train_tokenizer
+from agents.mini.walks import draw_walks
 from agents.policies import SETTINGS_FILE as POLICY_SETTINGS_FILE
 from sesa_env.corpora.atlas import MIN_ENTITIES, generate
 from sesa_env.errors import InvalidInput
@@ -44,9 +45,11 @@ FIRST_WORLD = 100
 SAMPLED_WORLDS = 60
 EASY_SHARE = 0.15
 """Share of the worlds with short questions only, at the beginning."""
+CHALLENGER_SHARE = 0.3
+"""Walks of a challenger for each question of a solver; some cannot be walked."""
 FIRST_DRILLS, DRILLS = 1.0, 0.2
-"""Reading drills for each question of a world, at the beginning and then; there are half as many planning drills, and,
-after the beginning, as many with skills."""
+"""Reading drills for each question of a world, at the beginning and then; there are half as many of planning, posing
+and finding, and, after the beginning, half as many again with skills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class MiniSettings:
     """Training worlds, each gone through once."""
     entities: int = 1000
     """Pages of a world."""
-    questions: int = 2000
+    questions: int = 1500
     """Questions of a world that are turned into lessons."""
     vocabulary: int = 2048
     batch_tokens: int = 4096
@@ -193,15 +196,22 @@ def save_policy(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, fol
 
 
 def lessons_of(number: int, settings: MiniSettings, tokenizer: PreTrainedTokenizerFast) -> Iterator[Batch]:
-    """Yield the batches of one world, in random order; lessons of like length share a batch."""
+    """Yield the batches of one world, in random order; lessons of like length share a batch.
+
+    A solver learns in the world with jargon of its own, a challenger in the same world without.
+    """
     rng = np.random.default_rng([settings.seed, settings.first_world + number])
     classroom = Classroom(_world(number, settings), seed=settings.seed)
     easy = settings.start is None and number < EASY_SHARE * settings.worlds
     shares = FIRST_SHARES if easy else HOP_SHARES
-    lessons = list(draw_lessons(classroom, settings.questions, rng=rng, shares=shares))
-    share = FIRST_DRILLS if easy else DRILLS
-    drills = round(settings.questions * sum(shares.values()) * share)
-    lessons += draw_drills(classroom, reading=drills, planning=drills // 2, skilled=drills * (not easy), rng=rng)
+    lessons = draw_lessons(classroom, settings.questions, rng=rng, shares=shares)
+    plain = Classroom(_world(number, settings, jargon=False), seed=settings.seed)
+    if not easy:
+        lessons += draw_walks(plain, round(settings.questions * CHALLENGER_SHARE), rng=rng)
+    drills = round(settings.questions * sum(shares.values()) * (FIRST_DRILLS if easy else DRILLS))
+    half = drills // 2
+    lessons += draw_drills(classroom, reading=drills, planning=half, skilled=(drills + half) * (not easy), rng=rng)
+    lessons += draw_drills(plain, posing=half, finding=half, rng=rng)
     encoded = [encode(lesson, tokenizer) for lesson in lessons]
     groups = _by_length([one for one in encoded if len(one.token_T) <= settings.max_tokens], settings.batch_tokens)
     for index in rng.permutation(len(groups)).tolist():
@@ -224,19 +234,20 @@ def _ids(text: str, tokenizer: PreTrainedTokenizerFast) -> list[int]:
     return ids
 
 
-def _world(number: int, settings: MiniSettings) -> Any:
-    return generate(2 * (FIRST_WORLD + settings.first_world + number), entities=settings.entities, jargon=True)
+def _world(number: int, settings: MiniSettings, *, jargon: bool = True) -> Any:
+    return generate(2 * (FIRST_WORLD + settings.first_world + number), entities=settings.entities, jargon=jargon)
 
 
 def _sample_texts(settings: MiniSettings) -> Iterator[str]:
     """Yield what the vocabulary is learned from: so many worlds that syllables are learned, and not names."""
     for number in range(SAMPLED_WORLDS):
-        atlas = generate(2 * (FIRST_WORLD + number), entities=MIN_ENTITIES, jargon=True)
-        yield from (f" {passage.title}) {passage.text}" for passage in atlas.passages)
         rng = np.random.default_rng([settings.seed, number])
-        for lesson in draw_lessons(Classroom(atlas, seed=settings.seed), 100, rng=rng):
-            yield lesson.messages[0].content
-            yield from (message.content for message in lesson.messages if message.role == "assistant")
+        for jargon, draw, count in ((True, draw_lessons, 80), (False, draw_walks, 20)):
+            atlas = generate(2 * (FIRST_WORLD + number), entities=MIN_ENTITIES, jargon=jargon)
+            yield from (f" {passage.title}) {passage.text}" for passage in atlas.passages)
+            for lesson in draw(Classroom(atlas, seed=settings.seed), count, rng=rng):
+                yield lesson.messages[0].content
+                yield from (message.content for message in lesson.messages if message.role == "assistant")
 
 
 def _by_length(lessons: Sequence[Encoded], batch_tokens: int) -> list[list[Encoded]]:

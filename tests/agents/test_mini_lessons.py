@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from agents.mini.drills import draw_drills
-from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, triggers_of
+from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, noted, triggers_of
 from agents.mini.lessons import Classroom, Lesson, draw_lessons
+from agents.mini.walks import SEARCHES, draw_walks
 from sesa_env.corpora.atlas import generate
 from sesa_env.corpora.atlas.relations import RELATIONS
 from sesa_env.game import Game, GameSettings, Move, advance
@@ -25,19 +26,30 @@ def classroom() -> Classroom:
 
 @pytest.fixture(scope="module")
 def lessons(classroom: Classroom) -> list[Lesson]:
-    return list(draw_lessons(classroom, 600, rng=np.random.default_rng(0)))
+    return draw_lessons(classroom, 600, rng=np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def plain() -> Classroom:
+    return Classroom(generate(200, entities=400), seed=0)
+
+
+@pytest.fixture(scope="module")
+def walks(plain: Classroom) -> list[Lesson]:
+    return draw_walks(plain, 400, rng=np.random.default_rng(0))
 
 
 def texts(lesson: Lesson, role: str) -> list[str]:
     return [message.content for message in lesson.messages if message.role == role]
 
 
-def test_there_are_lessons_of_every_length_with_and_without_skills_and_for_both_roles(lessons: list[Lesson]) -> None:
-    families = {lesson.family for lesson in lessons}
-    assert {"1-hop", "hint-1", "hint-2", "hint-3", "challenger-1", "challenger-2", "challenger-3"} <= families
-    solvers = [lesson for lesson in lessons if not lesson.family.startswith("challenger")]
-    with_skills = [lesson for lesson in solvers if lesson.messages[0].content.startswith("<skills>")]
-    assert 0.4 < len(with_skills) / len(solvers) < 0.85
+def test_there_are_lessons_of_every_length_with_and_without_skills_and_for_both_roles(
+    lessons: list[Lesson], walks: list[Lesson]
+) -> None:
+    assert {"1-hop", "hint-1", "hint-2", "hint-3"} <= {lesson.family for lesson in lessons}
+    assert {"challenger-1", "challenger-2", "challenger-3"} == {lesson.family for lesson in walks}
+    with_skills = [lesson for lesson in lessons if lesson.messages[0].content.startswith("<skills>")]
+    assert 0.4 < len(with_skills) / len(lessons) < 0.85
 
 
 def test_what_a_solver_says_in_a_lesson_wins_when_it_is_played(classroom: Classroom, lessons: list[Lesson]) -> None:
@@ -57,35 +69,46 @@ def test_what_a_solver_says_in_a_lesson_wins_when_it_is_played(classroom: Classr
     assert played > 100
 
 
+TURN = re.compile(r"<think> (.*)</think><(search|answer)> (.*)</\w+>")
+
+
+def plain_thought(thought: str, lesson: Lesson) -> str:
+    """Return a thought with the query alone in the place of every hint that it notes."""
+    for trigger, word in hints_in(lesson.messages[0].content):
+        thought = thought.replace(f"{trigger}: {word}", word)
+    assert ":" not in thought
+    return thought
+
+
+def hints_in(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"When: ([^;.]*).*Query: \{\w+\} ([^|\n]*)\n", text)
+
+
 def test_each_turn_plans_what_is_left_and_searches_for_the_first_of_it(lessons: list[Lesson]) -> None:
+    followed = 0
     for lesson in lessons:
-        if lesson.family.startswith("challenger"):
-            continue
         *searches, answer = texts(lesson, "assistant")
-        plans = [re.fullmatch(r"<think> (.*)</think><search> (.*)</search>", text) for text in searches]
-        assert all(plans)
         assert read_action(answer, role="solver").kind == "answer"
-        thoughts = [plan[1].split("; ") for plan in plans if plan]
-        left = [thought[index > 0 :] for index, thought in enumerate(thoughts)]
-        assert [len(hops) for hops in left] == list(range(len(searches), 0, -1))
-        assert all(plan[2].endswith(hops[0]) for plan, hops in zip(plans, left, strict=True) if plan)
+        for index, text in enumerate(searches):
+            turn = TURN.fullmatch(text)
+            assert turn
+            plan = plain_thought(turn[1], lesson).split("; ")
+            assert len(plan) - (index > 0) == len(searches) - index
+            assert turn[3].endswith(plan[index > 0])
+            followed += ":" in turn[1]
+    assert followed > 50
 
 
 def test_each_turn_first_notes_what_the_page_before_says(lessons: list[Lesson]) -> None:
     noted = 0
     for lesson in lessons:
-        if lesson.family.startswith("challenger"):
-            continue
         pages = [message.content for message in lesson.messages if message.role == "user"][1:]
-        turns = [
-            re.fullmatch(r"<think> (.*)</think><(search|answer)> (.*)</\w+>", t) for t in texts(lesson, "assistant")
-        ]
+        turns = [TURN.fullmatch(text) for text in texts(lesson, "assistant")]
         for page, before, turn in zip(pages, turns, turns[1:], strict=False):
             assert before
             assert turn
             note = turn[1].split("; ")[-1 if turn[2] == "answer" else 0]
-            *_, suffix = (word for word in before[1].split("; ") if before[3].endswith(f" {word}"))
-            assert note.startswith(f"{suffix} ")
+            suffix = max((w for w in _ends(before[3]) if note.startswith(f"{w} ")), key=len)
             name = note.removeprefix(f"{suffix} ")
             assert name.split()[0] in page  # a word that tells namesakes apart may follow the name
             assert turn[3].startswith(name) or lesson.family == "comparison"
@@ -93,15 +116,63 @@ def test_each_turn_first_notes_what_the_page_before_says(lessons: list[Lesson]) 
     assert noted > 500
 
 
-def test_a_challengers_lesson_ends_with_a_question_that_does_not_give_its_answer_away(lessons: list[Lesson]) -> None:
-    posed = [lesson for lesson in lessons if lesson.family.startswith("challenger")]
-    assert posed
-    for lesson in posed:
+def _ends(query: str) -> list[str]:
+    words = query.split()
+    return [" ".join(words[index:]) for index in range(len(words))]
+
+
+def test_a_challengers_lesson_ends_with_a_question_that_does_not_give_its_answer_away(walks: list[Lesson]) -> None:
+    assert len(walks) > 150
+    for lesson in walks:
         target = lesson.messages[0].content.split("\n")[0].removeprefix("Answer: ")
-        action = read_action(texts(lesson, "assistant")[-1], role="challenger")
+        *searches, question = texts(lesson, "assistant")
+        action = read_action(question, role="challenger")
         assert action.kind == "question"
         assert target not in action.text
-        assert len(texts(lesson, "assistant")) <= GameSettings().challenger_turns
+        assert len(searches) <= SEARCHES < GameSettings().challenger_turns
+        assert len({text.partition("<search>")[2] for text in searches}) == len(searches)
+
+
+def test_a_challengers_question_has_its_target_as_its_answer(plain: Classroom, walks: list[Lesson]) -> None:
+    """Every chain, followed from its first name over the facts of the world, leads to the target alone."""
+    by_name = {name: e for e in plain.atlas.entities for name in (e.full_name, *e.aliases)}
+    names = {e.title: e.name for e in plain.atlas.entities}
+    for lesson in walks:
+        target = lesson.messages[0].content.split("\n")[0].removeprefix("Answer: ")
+        written = texts(lesson, "assistant")[-1].removeprefix("<think> ").partition("</think>")[0]
+        name, *hops = written.split("; ")
+        reached = {by_name[name].title}
+        for words in hops:
+            reached = {other for title in reached for other in _follow(plain, title, words)}
+        assert [names[title] for title in reached] == [target], written
+
+
+def _follow(classroom: Classroom, title: str, words: str) -> set[str]:
+    relations = classroom.atlas.relations
+    on = {
+        f.object
+        for f in classroom.facts[title]
+        if relations[f.relation].query_words(back=False, reworded=False) == words
+    }
+    back = {
+        fact.subject
+        for fact in classroom.mentions[title]
+        if relations[fact.relation].ask_back
+        and relations[fact.relation].query_words(back=True, reworded=False) == words
+    }
+    return on or back
+
+
+def test_a_walk_names_a_mention_that_a_page_it_has_read_makes(walks: list[Lesson]) -> None:
+    """Each name but the answer's stands in the pages before it."""
+    for lesson in walks:
+        read = ""
+        for message in lesson.messages[1:]:
+            if message.role == "user":
+                read += message.content
+                continue
+            name = message.content.removeprefix("<think> ").partition("</think>")[0].split("; ")[0]
+            assert not read or all(word in read for word in name.split()[:1])
 
 
 def test_hints_about_unseen_relations_are_kept_for_the_exam(classroom: Classroom, lessons: list[Lesson]) -> None:
@@ -118,10 +189,18 @@ def test_a_hint_names_its_trigger_and_gives_the_query() -> None:
         for back in {False, bool(relation.ask_back)}:
             assert triggers_of(relation, back=back)
             suffix = relation.query_words(back=back, reworded=False)
-            hint = draw_hint(relation, back=back, suffix=suffix, rng=rng, trigger="glarpid")
+            hint = draw_hint(relation, back=back, suffix=suffix, rng=rng, question="", trigger="glarpid")
             assert hint.triggers == ("glarpid",)
             assert "glarpid" in hint.description.lower()
             assert hint.queries[0].endswith(suffix)
+
+
+def test_a_hints_trigger_is_in_the_questions_words_where_those_name_the_relation() -> None:
+    rng = np.random.default_rng(0)
+    asked = "Which film did Jon Falk direct?"
+    hints = [draw_hint(RELATIONS["director"], back=True, suffix="helmed", rng=rng, question=asked) for _ in range(50)]
+    assert all(set(hint.triggers[0].casefold().split()) <= set(asked.strip("?").casefold().split()) for hint in hints)
+    assert all(noted(hint) == f"{hint.triggers[0]}: helmed" for hint in hints)
 
 
 def test_an_irrelevant_skill_does_not_translate_what_the_question_asks() -> None:
@@ -129,7 +208,7 @@ def test_an_irrelevant_skill_does_not_translate_what_the_question_asks() -> None
     names = ("director", "capital")
     words = {RELATIONS[name].cue for name in names}
     for _ in range(300):
-        skill = draw_irrelevant(names, coin=lambda: "Zorpal", rng=rng)
+        skill = draw_irrelevant(names, question="Who directed?", coin=lambda: "Zorpal", rng=rng)
         if "zorpal" in skill.text:
             assert not words & set(skill.triggers)
 
@@ -172,7 +251,5 @@ def test_a_drill_with_skills_shows_some_before_each_question_and_follows_hints(c
         for asked, planned in zip(drill.messages[::2], drill.messages[1::2], strict=True):
             assert asked.content.startswith("<skills>")
             assert planned.content.startswith("<think> ")
-            plan = planned.content.removeprefix("<think> ").partition("</think>")[0].split("; ")
-            queries = re.findall(r"Query: \{\w+\} (.*)", asked.content)
-            followed += any(step in queries for step in plan)
+            followed += any(f"{trigger}: {word}" in planned.content for trigger, word in hints_in(asked.content))
     assert followed > 45  # of 90; the others have irrelevant skills only

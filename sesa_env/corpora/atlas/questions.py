@@ -186,7 +186,7 @@ class Inquirer:
         start = self._entities[chain[0].source]
         question = Question(
             id=question_id,
-            text=_worded(chain, self._mention(start, family), self._one),
+            text=word_chain(chain, self._mention(start, family), self._one),
             answers=self._answers(chain[-1].target),
             supporting_titles=tuple(hop.fact.subject for hop in chain),
             hops=len(chain),
@@ -280,7 +280,14 @@ def _is_new(chain: list[Hop], hop: Hop, stop: str) -> bool:
     return all(hop.fact.subject != other.fact.subject and stop not in (other.source, other.target) for other in chain)
 
 
-def _worded(chain: list[Hop], mention: str, one: Callable[[Sequence[str]], str]) -> str:
+def word_chain(chain: Sequence[Hop], mention: str, one: Callable[[Sequence[str]], str]) -> str:
+    """Return the question that a chain answers.
+
+    Args:
+        chain: the hops in order.
+        mention: what the question calls the first of them, such as "the river Velmora".
+        one: picks a wording.
+    """
     text = mention
     for hop in chain[:-1]:
         relation = RELATIONS[hop.fact.relation]
