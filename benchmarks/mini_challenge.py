@@ -118,8 +118,9 @@ def table(rows: Sequence[ChallengeRow]) -> str:
     lines = [f"{'':<28} {'of':>5} {'share':>6}  95 % interval"]
 
     def share(name: str, count: int, of: int) -> None:
-        low, high = wilson(count, of)
-        lines.append(f"{name:<28} {of:>5} {count / of if of else 0.0:6.3f}  [{low:.3f}, {high:.3f}]")
+        if of:
+            low, high = wilson(count, of)
+            lines.append(f"{name:<28} {of:>5} {count / of:6.3f}  [{low:.3f}, {high:.3f}]")
 
     share("valid", len(valid), len(rows))
     share("valid and right", sum(row.right for row in valid), len(rows))
@@ -127,7 +128,7 @@ def table(rows: Sequence[ChallengeRow]) -> str:
     share("frontier, of the valid", sum(0.0 < (row.solve_rate or 0.0) < 1.0 for row in valid), len(valid))
     for hops in sorted({row.hops for row in valid}):
         group = [row for row in valid if row.hops == hops]
-        share(f"{hops} hops, of the valid" if hops else "not read, of the valid", len(group), len(valid))
+        share(f"{hops}-hop, of the valid" if hops else "unreadable, of the valid", len(group), len(valid))
     for reason in sorted({row.refused for row in rows} - {""}):
         share(f"refused: {reason}", sum(row.refused == reason for row in rows), len(rows))
     return "\n".join(lines)

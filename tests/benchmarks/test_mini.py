@@ -6,6 +6,8 @@ import pytest
 
 from agents.mini.lessons import Classroom
 from agents.mini.train import MiniSettings, train
+from benchmarks.mini_challenge import ChallengeRow, challenge
+from benchmarks.mini_challenge import table as shares_table
 from benchmarks.mini_exam import IRRELEVANT, NONE, RELEVANT, MiniRow, evaluate_policy, table
 from sesa_env.corpora.atlas import generate
 from sesa_env.errors import InvalidInput
@@ -67,3 +69,48 @@ def test_the_command_prints_the_table_and_keeps_the_rows(sesa, policy, tmp_path)
     code, _, said = sesa("mini", "eval", policy, "--worlds", "one")
     assert code == 2
     assert "worlds must be" in said
+
+
+@pytest.fixture(scope="module")
+def posed(policy):
+    return challenge(policy, worlds=[1], targets=4, temperature=0.8, attempts=2)
+
+
+def test_every_target_is_posed_about_and_what_is_refused_is_not_solved(posed):
+    assert len({row.target for row in posed}) == len(posed) == 4
+    assert all((row.solve_rate is None) == bool(row.refused) for row in posed)
+
+
+def test_the_shares_of_a_challenger_are_counted():
+    def row(**kept):
+        return ChallengeRow(
+            **({"world": 1, "target": "Orla", "hops_asked": 1, "refused": "", "question": "Who?"} | kept)
+        )
+
+    rows = [
+        row(right=True, hops=1, solve_rate=0.5),
+        row(right=True, hops=1, solve_rate=1.0),
+        row(right=False, hops=0, solve_rate=0.0, question="What?"),
+        row(right=False, hops=0, solve_rate=None, question="", refused="format"),
+    ]
+    shares = {line[:28].strip(): line[28:].split()[:2] for line in shares_table(rows).splitlines()[1:]}
+    assert shares == {
+        "valid": ["4", "0.750"],
+        "valid and right": ["4", "0.500"],
+        "different, of the valid": ["3", "0.667"],
+        "frontier, of the valid": ["3", "0.333"],
+        "unreadable, of the valid": ["3", "0.333"],
+        "1-hop, of the valid": ["3", "0.667"],
+        "refused: format": ["4", "0.250"],
+    }
+
+
+def test_the_challenge_command_prints_the_shares_and_refuses_worlds_to_train_on(sesa, policy, tmp_path):
+    out = tmp_path / "posed.jsonl"
+    code, printed, _ = sesa("mini", "challenge", policy, "--worlds", "1", "--targets", 2, "--out", out)
+    assert code == 0
+    assert "valid and right" in printed
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 2
+    code, _, said = sesa("mini", "challenge", policy, "--worlds", "2")
+    assert code == 2
+    assert "odd" in said
