@@ -211,6 +211,7 @@ def bench_command(
     _quiet_libraries()
     from benchmarks.bench import bench, load_plan, table
     from benchmarks.learning import change_table, plot_learning, read_changes
+    from benchmarks.skill_effects import effect_table, read_effects
 
     folder = out or Path("runs") / Path(plan).stem
     asked = load_plan(plan)
@@ -228,6 +229,8 @@ def bench_command(
     if changes := read_changes(folder, arms=arms, seeds=seeds):
         texts.append(change_table(changes))
         plot_learning(folder, arms=arms, seeds=seeds, path=folder / "learning.png")
+    if effects := read_effects(folder, arms=arms, rows=rows, seeds=seeds):
+        texts.append(effect_table(effects))
     text = "\n\n".join(texts)
     (folder / "table.txt").write_text(text + "\n", encoding="utf-8")
     typer.echo(text)
