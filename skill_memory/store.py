@@ -285,13 +285,17 @@ def restore(saved: Path, path: Path) -> None:
     """Put a saved copy in the place of a memory's file, which must not be open.
 
     A plain copy would not do: what a killed process left in the write-ahead log beside the old file would be played
-    onto the new one.
+    onto the new one.  An empty copy is that of a memory that keeps nothing: there is no file afterwards.
 
     Raises:
         StoreError: there is no file at `saved`, the disk is full, or the folder cannot be written to.
     """
     if not saved.is_file():
         raise StoreError(f"no saved memory at {str(saved)!r}")
+    if saved.stat().st_size == 0:
+        path.unlink(missing_ok=True)
+        _remove_sidecars(path)
+        return
     with replacing(path) as draft:
         shutil.copyfile(saved, draft)
         _remove_sidecars(path)

@@ -81,9 +81,11 @@ def run_with_kills(forks, settings, out, *, kills, longest, rng):
 def ending(out, steps):
     """Return all that a run leaves and a reader may rely on."""
     place = out / f"checkpoints/step-{steps:06d}"
-    with closing(SkillBank(load_settings(out / "settings.yaml").memory, out / "bank.sqlite")) as bank:
-        assert bank.check() == []
-        skills = (list(bank), bank.waiting, bank.snapshot_id)
+    skills = None
+    if (out / "bank.sqlite").exists():
+        with closing(SkillBank(load_settings(out / "settings.yaml").memory, out / "bank.sqlite")) as bank:
+            assert bank.check() == []
+            skills = (list(bank), bank.waiting, bank.snapshot_id)
     files = [out / "events.jsonl", out / "rounds.jsonl", place / "weights.safetensors", place / "state.json"]
     return skills, {file.name: file.read_bytes() for file in [*files, place / "loop.json"]}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sesa_env.errors import InvalidInput, StoreCorrupt, StoreError
-from skill_memory import MemorySettings, SkillBank, Usage, Use, restore
+from skill_memory import MemorySettings, NoMemory, SkillBank, Usage, Use, restore
 from skill_memory.history import replay
 from skill_memory.records import (
     failure_from_json,
@@ -215,6 +215,15 @@ def test_restore_leaves_no_trace_of_what_a_killed_process_wrote(tmp_path, make_s
         restore(tmp_path / "absent", run)
     with closing(Store.open(run)) as again:
         assert len(again.skills()) == 1
+
+
+def test_the_empty_copy_of_a_memory_that_keeps_nothing_leaves_no_file(tmp_path):
+    run = tmp_path / "bank.sqlite"
+    for old in (run, tmp_path / "bank.sqlite-wal"):
+        old.write_bytes(b"old")
+    NoMemory().save(tmp_path / "saved.sqlite")
+    restore(tmp_path / "saved.sqlite", run)
+    assert [path.name for path in tmp_path.iterdir()] == ["saved.sqlite"]
 
 
 def test_failures_come_back_as_they_went_in(store, make_failure):
