@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.challenger import make_challenger
-from agents.config import ModelSettings
 from agents.policies.hf import LanguageModel
 from agents.rollout import play
 from agents.solver import make_solver
-from benchmarks.mini_exam import BATCH, ENTITIES, require_test_worlds
+from benchmarks.mini_exam import ENTITIES, made_for, require_test_worlds
 from benchmarks.statistics import wilson
 from sesa_env.corpora.atlas import generate
 from sesa_env.corpora.atlas.grammar import Grammar
@@ -66,7 +65,7 @@ def challenge(
         InvalidInput: a world is one to train on.
     """
     require_test_worlds(worlds)
-    settings = ModelSettings(dtype="float32", demonstrations=False, rollout_batch=BATCH)
+    settings = made_for(folder)
     model = LanguageModel.load(folder, adapters=(CHALLENGER, SOLVER), settings=settings, seed=0)
     longest = settings.max_new_tokens
     agents = {

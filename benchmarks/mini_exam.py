@@ -10,7 +10,7 @@ times: without skills, with the one that translates the world's own word, and wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from agents.config import ModelSettings
 from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant
 from agents.mini.lessons import Classroom
+from agents.policies import recommended_settings
 from agents.policies.hf import LanguageModel
 from agents.solver import make_solver
 from benchmarks.evaluate import attempt_all
@@ -69,7 +70,7 @@ def evaluate_policy(
         worlds: odd seeds; each world has jargon of its own.
         questions: of each family in each world, at most.
         top_k: passages per search.
-        settings: how the policy is loaded; None is float32 without demonstrations.
+        settings: how the policy is loaded; None is what it was made for, in float32.
 
     Raises:
         InvalidInput: a world is one to train on.
@@ -78,7 +79,7 @@ def evaluate_policy(
     model = LanguageModel.load(
         folder,
         adapters=("solver",),
-        settings=settings or ModelSettings(dtype="float32", demonstrations=False, rollout_batch=BATCH),
+        settings=settings or made_for(folder),
         seed=0,
     )
     rows = []
@@ -87,6 +88,12 @@ def evaluate_policy(
         for family, skills, asked in _exam(classroom, questions):
             rows += _sit(model, classroom, family, skills, asked, GameSettings(top_k=top_k))
     return rows
+
+
+def made_for(folder: Path) -> ModelSettings:
+    """Return the settings that a policy's folder brings, in float32."""
+    brought = recommended_settings(str(folder)).get("model", {})
+    return replace(ModelSettings(**({"demonstrations": False} | brought)), dtype="float32", rollout_batch=BATCH)
 
 
 def require_test_worlds(worlds: Sequence[int]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from agents.base import Message
 from agents.mini.lessons import IRRELEVANT_SHARE, PASSAGE_CHARS, Classroom, Lesson
+from agents.mini.walks import draw_chains
 from sesa_env.corpora.atlas.world import Fact
 from sesa_env.text import render_passages
 from sesa_env.types import Question
@@ -57,7 +58,7 @@ def draw_drills(
     drills = [_reading(classroom, _some(titles, PAGES, rng), rng) for _ in range(reading)]
     drills += [_planning(classroom, _some(asked, QUESTIONS, rng)) for _ in range(planning)]
     drills += [_skilled(classroom, rng) for _ in range(skilled)]
-    drills += [_posing(classroom, _some(asked, POSED, rng)) for _ in range(posing)]
+    drills += [_posing(draw_chains(classroom, POSED, rng=rng)) for _ in range(posing)]
     return drills + [_finding(classroom, _some(mentions, MENTIONS, rng), rng) for _ in range(finding)]
 
 
@@ -101,14 +102,12 @@ def _skilled(classroom: Classroom, rng: np.random.Generator) -> Lesson:
     return Lesson(tuple(messages), "drill-skills")
 
 
-def _posing(classroom: Classroom, questions: Sequence[Question]) -> Lesson:
+def _posing(chains: Sequence[tuple[str, str]]) -> Lesson:
     messages = []
-    for question in questions:
-        steps = classroom.steps(question)
-        chain = "; ".join([steps[0].name, *(step.suffix for step in steps)])
+    for chain, question in chains:
         messages += [
             Message("user", f"Pose: {chain}"),
-            Message("assistant", f"<think> {chain}</think><question> {question.text}</question>"),
+            Message("assistant", f"<think> {chain}</think><question> {question}</question>"),
         ]
     return Lesson(tuple(messages), "drill-posing")
 
@@ -120,8 +119,9 @@ def _finding(classroom: Classroom, facts: Sequence[Fact], rng: np.random.Generat
         also = any(one.subject == other.subject for one in classroom.mentions[fact.object])
         mentioned = also or rng.random() >= UNMENTIONED_SHARE
         page = render_passages([classroom.atlas.page((fact if mentioned else other).subject)], max_chars=PASSAGE_CHARS)
-        words = classroom.atlas.relations[fact.relation].query_words(back=False, reworded=False)
-        chain = f"{classroom.entities[fact.subject].full_name}; {words}" if mentioned else known
+        page_of = classroom.entities[fact.subject]
+        words = classroom.atlas.relations[fact.relation].query_words(back=False, reworded=page_of.reworded)
+        chain = f"{page_of.full_name}; {words}" if mentioned else known
         messages += [Message("user", f"Answer: {known}\n{page}"), Message("assistant", f"<think> {chain}</think>")]
     return Lesson(tuple(messages), "drill-finding")
 

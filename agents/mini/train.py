@@ -45,11 +45,11 @@ FIRST_WORLD = 100
 SAMPLED_WORLDS = 60
 EASY_SHARE = 0.15
 """Share of the worlds with short questions only, at the beginning."""
-CHALLENGER_SHARE = 0.3
+CHALLENGER_SHARE = 0.4
 """Walks of a challenger for each question of a solver; some cannot be walked."""
 FIRST_DRILLS, DRILLS = 1.0, 0.2
-"""Reading drills for each question of a world, at the beginning and then; there are half as many of planning, posing
-and finding, and, after the beginning, half as many again with skills."""
+"""Reading drills for each question of a world, at the beginning and then; there are half as many of planning and of
+posing, twice as many of finding and, after the beginning, half as many again with skills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,10 @@ def train(
 
 
 SETTINGS = {
-    "model": {"train": "full", "demonstrations": False, "max_context": 1536, "rollout_batch": 80},
+    "model": {
+        **{"train": "full", "demonstrations": False, "max_context": 1536, "rollout_batch": 80},
+        "max_new_tokens": 96,  # a chain and its question
+    },
 }
 """What a run with the mini policy needs to be told; written beside the weights."""
 
@@ -211,7 +214,7 @@ def lessons_of(number: int, settings: MiniSettings, tokenizer: PreTrainedTokeniz
     drills = round(settings.questions * sum(shares.values()) * (FIRST_DRILLS if easy else DRILLS))
     half = drills // 2
     lessons += draw_drills(classroom, reading=drills, planning=half, skilled=(drills + half) * (not easy), rng=rng)
-    lessons += draw_drills(plain, posing=half, finding=half, rng=rng)
+    lessons += draw_drills(plain, posing=half, finding=2 * drills, rng=rng)
     encoded = [encode(lesson, tokenizer) for lesson in lessons]
     groups = _by_length([one for one in encoded if len(one.token_T) <= settings.max_tokens], settings.batch_tokens)
     for index in rng.permutation(len(groups)).tolist():

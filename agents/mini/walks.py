@@ -1,19 +1,19 @@
 """A challenger's lessons: from the answer backwards, page by page, to the name that the question begins with.
 
-At every turn the player writes the chain as far as it has come, in the order in which a solver takes it, and searches
-for a page that mentions its beginning.  It cannot know which pages there are: it tries a relation that is common, and
-takes whatever mention the search brings up; none, and it tries again.
-
-In a world without jargon the player knows what reworded pages say, as whoever sets an examination does: it searches for
-"helmed", and asks who directed.
+At every turn the player writes the chain as far as it has come, in the order in which a solver takes it and in the
+words of the pages, and searches for a page that mentions its beginning.  It cannot know which pages there are: it tries
+a relation that is common, and takes whatever mention the search brings up; none, and it tries again.
 
     Answer: Vulvubu   Searches needed: 2
     <think> Vulvubu</think><search> Vulvubu</search>                                      (its own page)
     <think> Vulvubu</think><search> Vulvubu born</search>                                 (the page of Dapur, after all)
-    <think> Dapur; capital</think><search> Dapur country city</search>                    (the page of Rehi)
-    <think> Rehi; country; capital</think><question> What is the capital of the country of Rehi?</question>
+    <think> Dapur; capital</think><search> Dapur nation town</search>                     (the page of Rehi)
+    <think> Rehi; nation; capital</think><question> What is the capital of the country of Rehi?</question>
 
     lessons = draw_walks(classroom, 500, rng=rng)
+
+In a world without jargon the player knows what reworded pages say, as whoever sets an examination does: it searches for
+"helmed", and asks who directed.
 
 A step that the page of its own target states ("written by ...") is read off that page without a search.  It leads to
 one target alone only where the relation mostly does, so others are not taught: a player cannot see it in the page.
@@ -34,13 +34,15 @@ from sesa_env.corpora.atlas.relations import KINDS, RELATIONS
 from sesa_env.corpora.atlas.world import Entity, Fact
 from sesa_env.text import contains_answer, render_passages
 
-MOST_HOPS, SEARCHES = 3, 4
+MOST_HOPS, SEARCHES = 4, 4
 """Hops asked for at most, and as many searches as a game allows before the question."""
 SURE_SHARE = 0.7
 """Share of searches for a mention that there is; the others are for one that is common with that kind of thing."""
 BACK_SHARE, ALIAS_SHARE, KIND_SHARE = 0.25, 0.2, 0.5
 """Shares of steps read off the target's own page, of questions that begin with a second name, and of those that say
 what kind of thing the first name is."""
+STOP_SHARE = 0.3
+"""In drills, the share of chains that end after each hop."""
 ONE_WAY_SHARE = 0.9
 """A relation is asked from its object where at least this share of its objects has one subject only."""
 
@@ -58,6 +60,13 @@ def draw_walks(classroom: Classroom, count: int, *, rng: np.random.Generator) ->
     walker = _Walker(classroom, rng)
     drawn = (targets[int(rng.integers(len(targets)))] for _ in range(count))
     return [lesson for target in drawn if (lesson := walker.walk(target)) is not None]
+
+
+def draw_chains(classroom: Classroom, count: int, *, rng: np.random.Generator) -> list[tuple[str, str]]:
+    """Return so many chains as a challenger writes them, each with the question that it then poses."""
+    walker = _Walker(classroom, rng)
+    targets = [title for title in classroom.entities if classroom.mentions[title]]
+    return [walker.leap(classroom.entities[targets[int(rng.integers(len(targets)))]]) for _ in range(count)]
 
 
 class _Walker:
@@ -90,25 +99,46 @@ class _Walker:
             if len(chain) == asked or len(queries) == SEARCHES or not ways:
                 break
             queries.append(self._one(ways))
-        name = known.aliases[0] if known.aliases and not known.qualifier and self._draws(ALIAS_SHARE) else known.name
-        with_kind = bool(known.qualifier) or (not KINDS[known.kind].bare and self._draws(KIND_SHARE))
-        text = word_chain(chain, qualified(known, name) if with_kind else name, self._one) if chain else target.name
+        if not chain:
+            return None
+        written, text = self._pose(known, chain)
         if any(contains_answer(text, name) for name in (target.name, *target.aliases)):
             return None
-        written = self._written(known.full_name if known.qualifier else name, chain)
         messages.append(Message("assistant", f"<think> {written}</think><question> {text}</question>"))
         return Lesson(tuple(messages), f"challenger-{len(chain)}")
 
+    def leap(self, target: Entity) -> tuple[str, str]:
+        """Return a chain that ends at the target, over any pages, and its question."""
+        chain: list[Hop] = []
+        known = target
+        while len(chain) < MOST_HOPS:
+            ways = self._hops(known, chain)
+            if not ways or (chain and self._draws(STOP_SHARE)):
+                break
+            chain.insert(0, ways[int(self._rng.integers(len(ways)))])
+            known = self._classroom.entities[chain[0].source]
+        return self._pose(known, chain)
+
+    def _pose(self, known: Entity, chain: Sequence[Hop]) -> tuple[str, str]:
+        """Return a chain as it is written before its question, and the question."""
+        name = known.aliases[0] if known.aliases and not known.qualifier and self._draws(ALIAS_SHARE) else known.name
+        with_kind = bool(known.qualifier) or (not KINDS[known.kind].bare and self._draws(KIND_SHARE))
+        text = word_chain(chain, qualified(known, name) if with_kind else name, self._one)
+        return self._written(known.full_name if known.qualifier else name, chain), text
+
     def _step(self, known: Entity, titles: Sequence[str], chain: Sequence[Hop]) -> Hop | None:
         """Return a hop to what is known as the pages of these titles tell it, the first page if several do."""
-        own = [Hop(fact, back=True) for fact in self._classroom.facts[known.title] if self._is_one_way(fact)]
-        told = [Hop(fact, back=False) for fact in self._classroom.mentions[known.title]]
-        told = sorted((hop for hop in told if hop.source in titles), key=lambda hop: titles.index(hop.source))
-        if known.title not in titles or not self._draws(BACK_SHARE):
-            own = []
+        hops = [hop for hop in self._hops(known, chain) if hop.fact.subject in titles]
+        told = sorted((hop for hop in hops if not hop.back), key=lambda hop: titles.index(hop.source))
+        own = [hop for hop in hops if hop.back]
+        return next(iter(own if own and self._draws(BACK_SHARE) else told), None)
+
+    def _hops(self, known: Entity, chain: Sequence[Hop]) -> list[Hop]:
+        """Return the hops that lead to what is known and pass nothing twice."""
         passed = {title for hop in chain for title in (hop.source, hop.target)}
-        ways = [hop for hop in (*own, *told) if hop.source not in passed]
-        return ways[0] if ways else None
+        own = [Hop(fact, back=True) for fact in self._classroom.facts[known.title] if self._is_one_way(fact)]
+        hops = [*own, *(Hop(fact, back=False) for fact in self._classroom.mentions[known.title])]
+        return [hop for hop in hops if hop.source not in passed]
 
     def _is_one_way(self, fact: Fact) -> bool:
         mentions = self._classroom.mentions[fact.object]
@@ -118,17 +148,16 @@ class _Walker:
     def _ways(self, known: Entity, before: Sequence[str]) -> list[str]:
         """Return queries for a mention: those that will find one, or those that often do, in proportion."""
         sure = self._classroom.mentions[known.title] if self._draws(SURE_SHARE) else []
-        queries = [f"{known.full_name} {self._words(fact)}" for fact in sure or self._common[known.kind]]
+        queries = [f"{known.full_name} {self._words(fact, back=True)}" for fact in sure or self._common[known.kind]]
         return [query for query in queries if query not in before]
 
-    def _words(self, fact: Fact) -> str:
-        """Return what a search adds to the name that is known, in the words of the page that is sought."""
+    def _words(self, fact: Fact, *, back: bool) -> str:
+        """Return what is added to a name to find a fact, or to find it from its object, in the words of its page."""
         reworded = self._classroom.entities[fact.subject].reworded
-        return self._classroom.atlas.relations[fact.relation].query_words(back=True, reworded=reworded)
+        return self._classroom.atlas.relations[fact.relation].query_words(back=back, reworded=reworded)
 
     def _written(self, name: str, chain: Sequence[Hop]) -> str:
-        words = (RELATIONS[hop.fact.relation].query_words(back=hop.back, reworded=False) for hop in chain)
-        return "; ".join([name, *words])
+        return "; ".join([name, *(self._words(hop.fact, back=hop.back) for hop in chain)])
 
     def _draws(self, share: float) -> bool:
         return bool(self._rng.random() < share)

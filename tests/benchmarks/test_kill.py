@@ -64,7 +64,10 @@ def run_in(forks, settings, out, *, resume=False, kill_after=None):
 
 
 def run_with_kills(forks, settings, out, *, kills, longest, rng):
-    """Kill and resume until `kills` processes have died, let the last one finish, and return how many did die."""
+    """Kill and resume until `kills` processes have died, let the last one finish, and return how many did die.
+
+    A process that finishes before any has died came too early for its signal, and is forgotten.
+    """
     died = 0
     while True:
         resume = any((out / "checkpoints").glob("step-*/state.json"))
@@ -72,8 +75,12 @@ def run_with_kills(forks, settings, out, *, kills, longest, rng):
             shutil.rmtree(out, ignore_errors=True)
         kill_after = rng.uniform(0.0, 0.6 * longest) if died < kills else None
         code = run_in(forks, None if resume else settings, out, resume=resume, kill_after=kill_after)
-        if code == 0:
+        if code == 0 and died:
             return died
+        if code == 0:
+            shutil.rmtree(out)
+            longest *= 0.7
+            continue
         assert code == -9, "it must die of nothing but the signal"
         died += 1
 
