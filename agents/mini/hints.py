@@ -25,6 +25,10 @@ from skill_memory.skill import Skill
 UNSEEN = tuple(relation.name for relation in RELATIONS.values() if relation.gap_cue)[2::5]
 """Every fifth relation with a wording of its own on reworded pages."""
 
+SAYS = "="
+"""Stands before a page's own word in a note and in a query.  No skill has it, so who writes it can copy what followed it
+before; a search engine passes over it."""
+
 _SAYS = (
     "Pages about the {trigger} may say {word}.",
     "To find the {trigger}, search the name with {word}.",
@@ -82,7 +86,7 @@ def draw_hint(
 
 def noted(hint: Skill) -> str:
     """Return what a player who follows a hint notes of it: its first trigger and what its query adds to the name."""
-    return f"{hint.triggers[0]}: {hint.queries[0].partition('} ')[2]}"
+    return f"{hint.triggers[0]} {SAYS} {hint.queries[0].partition('} ')[2]}"
 
 
 def draw_irrelevant(avoid: Sequence[str], *, question: str, coin: Callable[[], str], rng: np.random.Generator) -> Skill:

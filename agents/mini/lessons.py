@@ -2,7 +2,7 @@
 
 A solver's turn notes what the page it has just read says, plans the hops that are left and searches for the first of
 them.  Skills are in front of some questions: some translate a word that the question uses, and the player plans that
-hop by noting trigger and word ("directed: helmed"); the others have nothing to say about the question, and the player
+hop by noting trigger and word ("directed = helmed"); the others have nothing to say about the question, and the player
 passes over them.  A challenger's lessons are in `agents/mini/walks.py`.
 
     classroom = Classroom(generate(2, jargon=True), seed=0)
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.base import Message
-from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, noted
+from agents.mini.hints import SAYS, UNSEEN, draw_hint, draw_irrelevant, noted
 from sesa_env.corpora.atlas import Atlas
 from sesa_env.corpora.atlas.names import Words
 from sesa_env.corpora.atlas.relations import RELATIONS, Relation
@@ -67,8 +67,8 @@ class Step(NamedTuple):
 
     @property
     def query(self) -> str:
-        """The words searched for."""
-        return f"{self.name} {self.suffix}"
+        """The words searched for, those of a hint behind the sign that they have in the plan."""
+        return f"{self.name} {SAYS} {self.suffix}" if self.hint else f"{self.name} {self.suffix}"
 
 
 @dataclass(frozen=True, slots=True)

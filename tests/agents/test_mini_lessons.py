@@ -77,8 +77,8 @@ TURN = re.compile(r"<think> (.*)</think><(search|answer)> (.*)</\w+>")
 def plain_thought(thought: str, lesson: Lesson) -> str:
     """Return a thought with the query alone in the place of every hint that it notes."""
     for trigger, word in hints_in(lesson.messages[0].content):
-        thought = thought.replace(f"{trigger}: {word}", word)
-    assert ":" not in thought
+        thought = thought.replace(f"{trigger} = {word}", word)
+    assert "=" not in thought
     return thought
 
 
@@ -97,7 +97,9 @@ def test_each_turn_plans_what_is_left_and_searches_for_the_first_of_it(lessons: 
             plan = plain_thought(turn[1], lesson).split("; ")
             assert len(plan) - (index > 0) == len(searches) - index
             assert turn[3].endswith(plan[index > 0])
-            followed += ":" in turn[1]
+            hinted = f"= {plan[index > 0]}" in turn[1].split("; ")[index > 0]
+            assert turn[3].endswith(f"= {plan[index > 0]}") or not hinted
+            followed += "=" in turn[1]
     assert followed > 50
 
 
@@ -212,7 +214,7 @@ def test_a_hints_trigger_is_in_the_questions_words_where_those_name_the_relation
     asked = "Which film did Jon Falk direct?"
     hints = [draw_hint(RELATIONS["director"], back=True, suffix="helmed", rng=rng, question=asked) for _ in range(50)]
     assert all(set(hint.triggers[0].casefold().split()) <= set(asked.strip("?").casefold().split()) for hint in hints)
-    assert all(noted(hint) == f"{hint.triggers[0]}: helmed" for hint in hints)
+    assert all(noted(hint) == f"{hint.triggers[0]} = helmed" for hint in hints)
 
 
 def test_an_irrelevant_skill_does_not_translate_what_the_question_asks() -> None:
@@ -263,5 +265,5 @@ def test_a_drill_with_skills_shows_some_before_each_question_and_follows_hints(c
         for asked, planned in zip(drill.messages[::2], drill.messages[1::2], strict=True):
             assert asked.content.startswith("<skills>")
             assert planned.content.startswith("<think> ")
-            followed += any(f"{trigger}: {word}" in planned.content for trigger, word in hints_in(asked.content))
+            followed += any(f"{trigger} = {word}" in planned.content for trigger, word in hints_in(asked.content))
     assert followed > 45  # of 90; the others have irrelevant skills only
