@@ -79,7 +79,8 @@ class ChatAnswerer:
         return "" if answer.casefold() == "unknown" else answer
 
 
-_DOCUMENT = re.compile(r"^Doc \d+\(Title: (?P<title>.*?)\) (?P<text>.*)$", re.MULTILINE)
+DOCUMENT = re.compile(r"^Doc \d+\(Title: (?P<title>.*?)\) (?P<text>.*)$", re.MULTILINE)
+"""A passage as materials show it."""
 
 
 class TitleAnswerer:
@@ -100,7 +101,7 @@ class TitleAnswerer:
         asked = set(terms(question))
         scored = [
             (len(asked & set(terms(document["text"]))), document["title"])
-            for document in _DOCUMENT.finditer(materials)
+            for document in DOCUMENT.finditer(materials)
             if not set(terms(document["title"])) <= asked
         ]
         shared, title = max(scored, key=lambda pair: pair[0], default=(0, ""))

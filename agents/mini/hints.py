@@ -26,8 +26,8 @@ UNSEEN = tuple(relation.name for relation in RELATIONS.values() if relation.gap_
 """Every fifth relation with a wording of its own on reworded pages."""
 
 SAYS = "="
-"""Stands before a page's own word in a note and in a query.  No skill has it, so who writes it can copy what followed it
-before; a search engine passes over it."""
+"""Stands before a page's own word in a note and in a query.  No skill has it, so that whoever writes it can copy what
+followed it before; a search engine passes over it."""
 
 _SAYS = (
     "Pages about the {trigger} may say {word}.",
