@@ -67,8 +67,13 @@ class Step(NamedTuple):
 
     @property
     def query(self) -> str:
-        """The words searched for, those of a hint behind the sign that they have in the plan."""
-        return f"{self.name} {SAYS} {self.suffix}" if self.hint else f"{self.name} {self.suffix}"
+        """The words searched for."""
+        return f"{self.name} {self.sought}"
+
+    @property
+    def sought(self) -> str:
+        """What is added to the name, a hint's word behind the sign that it has in the plan."""
+        return f"{SAYS} {self.suffix}" if self.hint else self.suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +218,7 @@ class Classroom:
             values = [fact.object for fact in self.atlas.chain(plan.question.id)]
         else:
             values = [*(step.name for step in plan.steps[1:]), plan.question.answers[0]]
-        return [f"{step.suffix} {value}" for step, value in zip(plan.steps, values, strict=True)]
+        return [f"{step.sought} {value}" for step, value in zip(plan.steps, values, strict=True)]
 
     # Both.
 

@@ -78,7 +78,7 @@ def plain_thought(thought: str, lesson: Lesson) -> str:
     """Return a thought with the query alone in the place of every hint that it notes."""
     for trigger, word in hints_in(lesson.messages[0].content):
         thought = thought.replace(f"{trigger} = {word}", word)
-    assert "=" not in thought
+    assert "=" not in thought.removeprefix("= ")  # what a hint led to is noted behind its sign
     return thought
 
 
