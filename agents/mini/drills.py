@@ -2,8 +2,9 @@
 
 A conversation of 400 tokens reads two or three names off a page, and plans once.  A reading drill notes every fact of
 its pages, and a planning drill plans one question after the other without waiting for results; some of those have
-skills in front of each question, to follow or to pass over.  For the challenger, a posing drill words one chain after
-the other as a question, and a finding drill says how pages mention a name.
+skills in front of each question, to follow or to pass over, and a following drill goes from a hint to the answer.  For
+the challenger, a posing drill words one chain after the other as a question, and a finding drill says how pages mention
+a name.
 
     lesson = reading_drill(classroom, rng)
 """
@@ -16,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from agents.base import Message
+from agents.mini.hints import SAYS, UNSEEN, triggers_of
 from agents.mini.lessons import IRRELEVANT_SHARE, PASSAGE_CHARS, Classroom, Lesson
 from agents.mini.walks import draw_chains
 from sesa_env.corpora.atlas.world import Fact
@@ -24,9 +26,11 @@ from sesa_env.types import Question
 
 _T = TypeVar("_T")
 
-PAGES, QUESTIONS, SKILLED, POSED, MENTIONS = 3, 10, 3, 6, 4
+PAGES, QUESTIONS, SKILLED, POSED, MENTIONS, FOLLOWED = 3, 10, 3, 6, 4, 4
 """Exercises in a drill of each kind, about as many tokens as a conversation has."""
 
+BACK_SHARE = 0.6
+"""Share of the hops followed that lead from the object of a fact to the page that states it."""
 UNMENTIONED_SHARE = 0.25
 """Share of the pages, in drills of finding mentions, that do not mention what was searched for."""
 
@@ -37,6 +41,7 @@ def draw_drills(
     reading: int = 0,
     planning: int = 0,
     skilled: int = 0,
+    following: int = 0,
     posing: int = 0,
     finding: int = 0,
     rng: np.random.Generator,
@@ -48,6 +53,7 @@ def draw_drills(
         reading: drills of a few pages.
         planning: drills of a few questions.
         skilled: drills of a few questions with skills in front of each.
+        following: drills of a few hops in a world's own words, from the hint to the answer.
         posing: drills of a few chains to be made into questions.
         finding: drills of a few pages that mention a name.
         rng: decides which pages and questions, and the order of the facts.
@@ -58,6 +64,7 @@ def draw_drills(
     drills = [_reading(classroom, _some(titles, PAGES, rng), rng) for _ in range(reading)]
     drills += [_planning(classroom, _some(asked, QUESTIONS, rng)) for _ in range(planning)]
     drills += [_skilled(classroom, rng) for _ in range(skilled)]
+    drills += [_following(classroom, _some(_taught(classroom), FOLLOWED, rng), rng) for _ in range(following)]
     drills += [_posing(draw_chains(classroom, POSED, rng=rng)) for _ in range(posing)]
     return drills + [_finding(classroom, _some(mentions, MENTIONS, rng), rng) for _ in range(finding)]
 
@@ -100,6 +107,38 @@ def _skilled(classroom: Classroom, rng: np.random.Generator) -> Lesson:
         if plan is not None and plan.skills and wanted:
             messages += [plan.opening, plan.first_turn]
     return Lesson(tuple(messages), "drill-skills")
+
+
+def _taught(classroom: Classroom) -> list[Fact]:
+    """Return the facts that pages state in words of the world's own, but for relations kept for the exam."""
+    return [
+        fact
+        for fact in classroom.atlas.facts
+        if classroom.entities[fact.subject].reworded
+        and classroom.atlas.relations[fact.relation].gap_cue
+        and fact.relation not in UNSEEN
+    ]
+
+
+def _following(classroom: Classroom, facts: Sequence[Fact], rng: np.random.Generator) -> Lesson:
+    messages = []
+    for fact in facts:
+        relation, page_of = classroom.atlas.relations[fact.relation], classroom.entities[fact.subject]
+        target = classroom.entities.get(fact.object)
+        back = target is not None and bool(relation.ask_back) and rng.random() < BACK_SHARE
+        known, value = page_of.full_name, target.name if target else fact.object
+        if back:
+            known, value = value, page_of.name
+        words = relation.query_words(back=back, reworded=True)
+        (trigger,) = _some(triggers_of(relation, back=back), 1, rng)
+        page = render_passages([classroom.atlas.page(fact.subject)], max_chars=PASSAGE_CHARS)
+        messages += [
+            Message("user", f"Follow: {known}; {trigger} {SAYS} {words}"),
+            Message("assistant", f"<think> {trigger} {SAYS} {words}</think><search> {known} {SAYS} {words}</search>"),
+            Message("user", page),
+            Message("assistant", f"<think> {SAYS} {words} {value}</think><answer> {value}</answer>"),
+        ]
+    return Lesson(tuple(messages), "drill-following")
 
 
 def _posing(chains: Sequence[tuple[str, str]]) -> Lesson:

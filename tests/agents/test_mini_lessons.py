@@ -267,3 +267,19 @@ def test_a_drill_with_skills_shows_some_before_each_question_and_follows_hints(c
             assert planned.content.startswith("<think> ")
             followed += any(f"{trigger} = {word}" in planned.content for trigger, word in hints_in(asked.content))
     assert followed > 45  # of 90; the others have irrelevant skills only
+
+
+def test_a_following_drill_goes_from_the_hint_to_what_the_page_says(classroom: Classroom) -> None:
+    kept = {classroom.atlas.relations[name].gap_cue for name in UNSEEN}
+    back = 0
+    for drill in draw_drills(classroom, following=20, rng=np.random.default_rng(0)):
+        for asked, search, page, answer in zip(*(drill.messages[i::4] for i in range(4)), strict=True):
+            known, _, hint = asked.content.removeprefix("Follow: ").partition("; ")
+            words = hint.partition(" = ")[2]
+            assert search.content == f"<think> {hint}</think><search> {known} = {words}</search>"
+            value = answer.content.partition("<answer> ")[2].removesuffix("</answer>")
+            assert answer.content.startswith(f"<think> = {words} {value}<")
+            assert value in page.content
+            assert words.split()[0] not in kept
+            back += f"Title: {value}" in page.content
+    assert 20 < back < 60
