@@ -1,9 +1,11 @@
 """Rows being written side by side: keys in one piece of memory, one new token per row and step.
 
 Rows are flush right, so a step writes one column for all of them; a row that is done makes place for the last one.
+Every step attends to the whole memory, columns not yet written hidden: a part of it would be copied by each matrix
+product in bfloat16.  So it is kept close: it grows a little at a time, and shrinks when the longest rows have left.
 What was written is handed back to a row's own memory when it leaves.
 
-    batch = Batch(rows, steps=48)
+    batch = Batch(rows)
     model(..., position_ids=batch.position_N[None], plan=batch)
     batch.advance(tokens)                    # those just read, in the order of `batch.rows`
     batch.leave([0, 5])
@@ -18,54 +20,55 @@ from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from agents.generation.attention import HIDDEN, Found, Scores, join, look_up
-from agents.generation.rows import Root, Row
+from agents.generation.attention import HIDDEN, Found, Scores, look_up
+from agents.generation.rows import Row, join_roots, shared_roots
+
+_ROOM = 32
+"""Columns by which the memory grows, and that must be free of any row's keys before it shrinks."""
 
 
 class Batch:
     """The plan for writing one token per row, and the memory in which that is fast.
 
     Args:
-        rows: what has been read so far; their own memory is left alone until they leave.
-        steps: most tokens that will be read.
+        rows: what has been read so far; while they are here, their own memory is free for others.
     """
 
-    def __init__(self, rows: Sequence[Row], *, steps: int) -> None:
-        shape = rows[0].shape
-        self.dtype = shape.dtype
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._shape = rows[0].shape
+        self.dtype = self._shape.dtype
         self.rows = list(rows)
         """The rows still being written, in the order of the packed sequence."""
         self._written: list[list[int]] = [[] for _ in rows]
         self._start = self._column = max(row.own for row in rows)
-        self._kv = shape.empty(self._start + steps, rows=len(rows))  # (layers, 2, N, H, T, D)
-        self._bias_N11T = torch.zeros((len(rows), 1, 1, self._start + steps), dtype=shape.dtype, device=shape.device)
+        """Where tokens written here begin, and where the next one goes."""
+        width = self._width()
+        # What is hidden must still be a number, so it is zero.
+        self._kv = [self._shape.zeros(width, rows=len(rows)) for _ in range(self._shape.layers)]  # (2, N, H, T, D)
+        self._bias_N111T = self._kv[0].new_full((len(rows), 1, 1, 1, width), HIDDEN)
         for place, row in enumerate(rows):
-            empty = self._start - row.own
-            self._kv[:, :, place, :, :empty] = 0.0  # hidden, but what is hidden must still be a number
-            self._kv[:, :, place, :, empty : self._start] = row.kv[..., : row.own, :]
-            self._bias_N11T[place, ..., :empty] = HIDDEN
+            for memory, kv in zip(self._kv, row.kv, strict=True):
+                memory[:, place, :, self._start - row.own : self._start] = kv[:, :, : row.own]
+            row.kv = self._shape.empty(0)
+            self._bias_N111T[place, ..., self._start - row.own : self._start + 1] = 0.0
         self.position_N = torch.empty(0)
         """Where in its text each row's next token stands."""
         self._arrange()
 
     def attend(self, layer: int, query_HGTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, scores: Scores) -> Tensor:
-        """Keep the new keys and values and return what each token's query finds: (T, H, G, D)."""
-        query_NHGD = query_HGTD.permute(2, 0, 1, 3)
-        key_NHTD, value_NHTD = self._kv[layer, :, : len(self.rows)].unbind(0)
+        """Keep the new keys and values and return what each token's query finds: (H, G, T, D), float32."""
+        query_NHG1D = query_HGTD.permute(2, 0, 1, 3).unsqueeze(3)
+        key_NHTD, value_NHTD = self._kv[layer][:, : len(self.rows)].unbind(0)
         key_NHTD[:, :, self._column] = key_HTD.transpose(0, 1)
         value_NHTD[:, :, self._column] = value_HTD.transpose(0, 1)
-        end = self._column + 1
         # Flush right, all rows write the same column, so a window begins at the same column for all of them too.
-        first = self._first if scores.window is None else max(self._first, end - scores.window)
-        bias_N11T = self._bias_N11T[: len(self.rows), ..., first:end] if self._ragged else None
-        found = look_up(query_NHGD, key_NHTD[:, :, first:end], value_NHTD[:, :, first:end], scores, bias=bias_N11T)
-        for root, place_N in self._roots:
-            if len(place_N) == len(self.rows):
-                return join(found, self._look_up_root(layer, root, query_NHGD, self.position_N, scores)).value
-            there = self._look_up_root(layer, root, query_NHGD[place_N], self.position_N[place_N], scores)
-            found.value[place_N] = join(Found(found.value[place_N], found.lse[place_N]), there).value
-        return found.value
+        first = 0 if scores.window is None else max(0, self._column + 1 - scores.window)
+        bias_N111T = self._bias_N111T[: len(self.rows), ..., first:]
+        found = look_up(query_NHG1D, key_NHTD[:, :, first:], value_NHTD[:, :, first:], scores, bias=bias_N111T)
+        own = Found(found.value.squeeze(3).permute(1, 2, 0, 3), found.lse.squeeze(3).permute(1, 2, 0))
+        return join_roots(own, self._roots, layer, query_HGTD, self.position_N, scores)
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Take note of the tokens just read, one per row."""
@@ -73,48 +76,45 @@ class Batch:
             written.append(token)
         self._column += 1
         self.position_N = self.position_N + 1
-        self._longest += 1
+        if self._column == self._bias_N111T.shape[-1]:
+            self._move(first=0)
+        self._bias_N111T[..., self._column : self._column + 1] = 0.0
 
     def leave(self, places: Collection[int]) -> None:
         """Hand back what these rows wrote and go on without them."""
         for place in sorted(places, reverse=True):
-            row, new = self.rows[place], self._column - self._start
-            row.reserve(row.own + new)
-            row.kv[..., row.own : row.own + new, :] = self._kv[:, :, place, :, self._start : self._column]
+            row = self.rows[place]
+            row.kv = torch.stack([kv[:, place, :, self._start - row.own : self._column] for kv in self._kv])
             row.read(self._written[place])
             last_row, last_written, last = self.rows.pop(), self._written.pop(), len(self.rows)
             if place != last:
-                self._kv[:, :, place, :, : self._column] = self._kv[:, :, last, :, : self._column]
-                self._bias_N11T[place] = self._bias_N11T[last]
+                for kv in self._kv:
+                    kv[:, place] = kv[:, last]
+                self._bias_N111T[place] = self._bias_N111T[last]
                 self.rows[place], self._written[place] = last_row, last_written
         if places and self.rows:
+            first = self._start - max(row.own for row in self.rows)
+            if first >= _ROOM:
+                self._move(first=first)
             self._arrange()
 
+    def _width(self) -> int:
+        """Return how many columns to have: multiples of a number, so that shapes of products recur."""
+        return (self._column // _ROOM + 1) * _ROOM
+
+    def _move(self, *, first: int) -> None:
+        """Move to new memory without the columns before `first`, a layer at a time, so that little is there twice."""
+        kept = slice(first, self._column)
+        self._start, self._column = self._start - first, self._column - first
+        rows, width = len(self.rows), self._width()
+        for layer, old in enumerate(self._kv):
+            self._kv[layer] = functional.pad(old[:, :rows, :, kept], (0, 0, 0, width - self._column))
+        self._bias_N111T = functional.pad(self._bias_N111T[:rows, ..., kept], (0, width - self._column), value=HIDDEN)
+        self._bias_N111T[..., self._column : self._column + 1] = 0.0
+
     def _arrange(self) -> None:
-        """Look up how long each row is, where the longest begins, and which rows share a root."""
-        device = self._kv.device
+        """Look up how long each row is, and which rows share a root."""
+        device = self._shape.device
         lengths = [len(row) + len(written) for row, written in zip(self.rows, self._written, strict=True)]
         self.position_N = torch.tensor(lengths, device=device)
-        self._longest = max(lengths)
-        owned = [row.own for row in self.rows]
-        self._first = self._start - max(owned)
-        self._ragged = min(owned) < max(owned)
-        places: dict[Root, list[int]] = {}
-        for place, row in enumerate(self.rows):
-            if len(row.root):
-                places.setdefault(row.root, []).append(place)
-        self._roots = [(root, torch.tensor(place, device=device)) for root, place in places.items()]
-
-    def _look_up_root(self, layer: int, root: Root, query_NHGD: Tensor, position_N: Tensor, scores: Scores) -> Found:
-        """Attend to a root: the queries of all its rows at once, as if they were one row's."""
-        rows, heads, groups, size = query_NHGD.shape
-        query_1HQD = query_NHGD.transpose(0, 1).reshape(1, heads, rows * groups, size)
-        bias_QK = None
-        if scores.window is not None and self._longest >= scores.window:
-            hidden_NK = position_N[:, None] - torch.arange(len(root), device=position_N.device) >= scores.window
-            bias_NK = torch.zeros_like(hidden_NK, dtype=query_NHGD.dtype).masked_fill_(hidden_NK, HIDDEN)
-            bias_QK = bias_NK.repeat_interleave(groups, dim=0)
-        key_1HKD, value_1HKD = root.kv[layer, :, None].unbind(0)
-        found = look_up(query_1HQD, key_1HKD, value_1HKD, scores, bias=bias_QK)
-        value_HNGD, lse_HNG = found.value.view(heads, rows, groups, size), found.lse.view(heads, rows, groups)
-        return Found(value_HNGD.transpose(0, 1), lse_HNG.transpose(0, 1))
+        self._roots = shared_roots([row.root for row in self.rows], device=device)

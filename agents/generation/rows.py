@@ -45,12 +45,13 @@ class Shape(NamedTuple):
         computing = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else model.dtype
         return cls(config.num_hidden_layers, heads, size, computing, device)
 
-    def empty(self, tokens: int, *, rows: int | None = None) -> Tensor:
-        """Return room for keys and values: (L, 2, H, tokens, D), or (L, 2, rows, H, tokens, D)."""
-        batch = () if rows is None else (rows,)
-        return torch.empty(
-            (self.layers, 2, *batch, self.heads, tokens, self.size), dtype=self.dtype, device=self.device
-        )
+    def empty(self, tokens: int) -> Tensor:
+        """Return room for a text's keys and values: (L, 2, H, tokens, D)."""
+        return torch.empty((self.layers, 2, self.heads, tokens, self.size), dtype=self.dtype, device=self.device)
+
+    def zeros(self, tokens: int, *, rows: int) -> Tensor:
+        """Return zeros for those of many texts in one layer: (2, rows, H, tokens, D)."""
+        return torch.zeros((2, rows, self.heads, tokens, self.size), dtype=self.dtype, device=self.device)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +119,54 @@ class Row:
         return twin
 
 
+class Shared(NamedTuple):
+    """A root, and which tokens of a packed sequence continue it; None: all of them."""
+
+    root: Root
+    place_T: Tensor | None
+
+
+def shared_roots(roots: Sequence[Root], *, device: torch.device) -> list[Shared]:
+    """Return which tokens continue which root.
+
+    Args:
+        roots: of each token.
+        device: where the tokens are.
+    """
+    places: dict[Root, list[int]] = {}
+    for place, root in enumerate(roots):
+        if len(root):
+            places.setdefault(root, []).append(place)
+    return [
+        Shared(root, None if len(place) == len(roots) else torch.tensor(place, device=device))
+        for root, place in places.items()
+    ]
+
+
+def join_roots(
+    own: Found, shared: Sequence[Shared], layer: int, query_HGTD: Tensor, position_T: Tensor, scores: Scores
+) -> Tensor:
+    """Return what queries find in all keys, of what they found in those of their own: (H, G, T, D), float32.
+
+    All tokens of a root attend to it at once, as if they were one row's.
+    """
+    for root, place_T in shared:
+        if place_T is None:
+            return join(own, _look_up_root(root, layer, query_HGTD, position_T, scores)).value
+        there = _look_up_root(root, layer, query_HGTD[:, :, place_T], position_T[place_T], scores)
+        own.value[:, :, place_T] = join(Found(own.value[:, :, place_T], own.lse[:, :, place_T]), there).value
+    return own.value
+
+
+def _look_up_root(root: Root, layer: int, query_HGTD: Tensor, position_T: Tensor, scores: Scores) -> Found:
+    bias_TK = None
+    if scores.window is not None:
+        key_K = torch.arange(len(root), device=position_T.device)
+        bias_TK = _bias(position_T[:, None] - key_K >= scores.window, query_HGTD.dtype)
+    key_1HKD, value_1HKD = root.kv[layer, :, None].unbind(0)
+    return _first(look_up(query_HGTD[None], key_1HKD, value_1HKD, scores, bias=bias_TK))
+
+
 class Reading:
     """The plan for reading new tokens: which span of the packed sequence continues which row.
 
@@ -127,24 +176,27 @@ class Reading:
 
     def __init__(self, spans: Sequence[tuple[Row, int, int]]) -> None:
         self._spans = spans
-        self.dtype = spans[0][0].shape.dtype
+        shape = spans[0][0].shape
+        self.dtype = shape.dtype
+        self.position_T = torch.cat(
+            [torch.arange(len(row), len(row) + stop - start, device=shape.device) for row, start, stop in spans]
+        )
+        """Where in its text each token stands."""
+        self._roots = shared_roots(
+            [row.root for row, start, stop in spans for _ in range(start, stop)], device=shape.device
+        )
         self.layers_seen: set[int] = set()
 
     def attend(self, layer: int, query_HGTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, scores: Scores) -> Tensor:
-        """Keep the new keys and values and return what each token's query finds: (T, H, G, D)."""
+        """Keep the new keys and values and return what each token's query finds: (H, G, T, D), float32."""
         self.layers_seen.add(layer)
-        heads, groups, _, size = query_HGTD.shape
-        found_THGD = query_HGTD.new_empty((query_HGTD.shape[2], heads, groups, size))
+        found = []
         for row, start, stop in self._spans:
             _keep(row, layer, key_HTD[:, start:stop], value_HTD[:, start:stop])
-            query_HGQD, end = query_HGTD[:, :, start:stop], row.own + stop - start
-            found = _look_up(query_HGQD, row.kv[layer, :, :, row.own : end], scores, behind=0)
-            if row.own:
-                found = join(found, _look_up(query_HGQD, row.kv[layer, :, :, : row.own], scores, behind=row.own))
-            if len(row.root):
-                found = join(found, _look_up(query_HGQD, row.root.kv[layer], scores, behind=len(row)))
-            found_THGD[start:stop] = found.value.permute(2, 0, 1, 3)
-        return found_THGD
+            kv_2HKD = row.kv[layer, :, :, : row.own + stop - start]
+            found.append(_look_up(query_HGTD[:, :, start:stop], kv_2HKD, scores))
+        own = Found(*(torch.cat(part, dim=2) for part in zip(*found, strict=True)))
+        return join_roots(own, self._roots, layer, query_HGTD, self.position_T, scores)
 
 
 def _keep(row: Row, layer: int, key_HTD: Tensor, value_HTD: Tensor) -> None:
@@ -158,14 +210,22 @@ def _keep(row: Row, layer: int, key_HTD: Tensor, value_HTD: Tensor) -> None:
     place[0], place[1] = key_HTD, value_HTD
 
 
-def _look_up(query_HGQD: Tensor, kv_2HKD: Tensor, scores: Scores, *, behind: int) -> Found:
-    """Attend to keys that begin `behind` tokens before the first query; 0: they are those of the queries themselves."""
-    groups, queries = query_HGQD.shape[1:3]
+def _look_up(query_HGQD: Tensor, kv_2HKD: Tensor, scores: Scores) -> Found:
+    """Attend to a row's own keys, the last of which are those of the queries themselves."""
+    queries, keys = query_HGQD.shape[2], kv_2HKD.shape[2]
     bias_QK = None
-    if scores.window is not None and behind + queries > scores.window:
-        query_Q1 = torch.arange(behind, behind + queries, device=query_HGQD.device)[:, None]
-        key_K = torch.arange(kv_2HKD.shape[2], device=query_HGQD.device)
-        hidden_QK = (query_Q1 - key_K >= scores.window) | (key_K > query_Q1)
-        bias_QK = torch.zeros_like(hidden_QK, dtype=query_HGQD.dtype).masked_fill_(hidden_QK, HIDDEN)
-    key_HGKD, value_HGKD = (part_HKD[:, None].expand(-1, groups, -1, -1) for part_HKD in kv_2HKD)
-    return look_up(query_HGQD, key_HGKD, value_HGKD, scores, causal=behind == 0 and bias_QK is None, bias=bias_QK)
+    if scores.window is not None and keys > scores.window:
+        query_Q1 = torch.arange(keys - queries, keys, device=query_HGQD.device)[:, None]
+        bias_QK = _bias(query_Q1 - torch.arange(keys, device=query_HGQD.device) >= scores.window, query_HGQD.dtype)
+    key_1HKD, value_1HKD = kv_2HKD[:, None].unbind(0)
+    return _first(look_up(query_HGQD[None], key_1HKD, value_1HKD, scores, causal=True, bias=bias_QK))
+
+
+def _first(found: Found) -> Found:
+    """Return what the only batch found."""
+    return Found(found.value[0], found.lse[0])
+
+
+def _bias(hidden_QK: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what is added to the scores of keys to hide some."""
+    return torch.zeros_like(hidden_QK, dtype=dtype).masked_fill_(hidden_QK, HIDDEN)

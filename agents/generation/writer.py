@@ -167,17 +167,15 @@ class Writer:
         logits = []
         for chunk in _chunks(spans):
             plan: list[tuple[Row, int, int]] = []
-            position_T: list[int] = []
             last_N, stop = [], 0
             for row, token_T in chunk:
                 start, stop = stop, stop + len(token_T)
                 row.reserve(row.own + len(token_T))
                 plan.append((row, start, stop))
-                position_T += range(len(row), len(row) + len(token_T))
                 last_N.append(stop - 1)
             reading = Reading(plan)
             tokens = [token for _, token_T in chunk for token in token_T]
-            logits.append(self._forward(tokens, self._tensor(position_T), reading, keep=self._tensor(last_N)))
+            logits.append(self._forward(tokens, reading.position_T, reading, keep=self._tensor(last_N)))
             if len(reading.layers_seen) != self._shape.layers:
                 raise InvalidInput(
                     f"{type(self._model).__name__} cannot be sampled from: {len(reading.layers_seen)} of its "
@@ -199,7 +197,7 @@ class Writer:
         """Read, write until every text is done, and keep the rows, which then hold all but the last token."""
         steps = uniform_NT.shape[1]
         rows, logits_NV = self._read(texts, root)
-        batch = Batch(list(rows), steps=steps - 1)
+        batch = Batch(list(rows))
         for step in range(steps):
             writing = [rows[row] for row in batch.rows]
             if step:

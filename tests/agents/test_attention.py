@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
@@ -41,10 +42,11 @@ def found(model, implementation, **inputs):
     return logits_NTV.detach()[seen_NT], torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
-@pytest.mark.parametrize("scores", [1, 3 * 4 * 12 * 5, 10**9])  # blocks of 1, of 5 and of all 12 queries
+@pytest.mark.parametrize("size", [1, 5, 12, 64])
 @pytest.mark.parametrize("lengths", [None, (12, 7, 3)])
-def test_a_model_computes_and_learns_what_it_does_with_eager_attention(monkeypatch, model, scores, lengths):
-    monkeypatch.setattr(attention, "_SCORES", scores)
+def test_a_model_computes_and_learns_what_it_does_with_eager_attention(monkeypatch, model, size, lengths):
+    monkeypatch.setattr(attention, "_BLOCK", size)
+    monkeypatch.setattr(attention, "_STEP", size)
     inputs = {}
     if lengths:
         inputs["attention_mask"] = (torch.arange(12) < torch.tensor(lengths)[:, None]).long()
@@ -56,10 +58,10 @@ def test_a_model_computes_and_learns_what_it_does_with_eager_attention(monkeypat
     queries=st.integers(1, 9),
     before=st.integers(0, 6),
     groups=st.sampled_from([1, 3]),
-    scores=st.integers(1, 400),
+    size=st.integers(1, 20),
     seed=st.integers(0, 99),
 )
-def test_gradients_are_those_of_plain_attention(queries, before, groups, scores, seed):
+def test_gradients_are_those_of_plain_attention(queries, before, groups, size, seed):
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
@@ -71,14 +73,19 @@ def test_gradients_are_those_of_plain_attention(queries, before, groups, scores,
     tensors = [draw(2, 2, groups, queries, 4), draw(2, 2, keys, 4), draw(2, 2, keys, 4)]
     grad, gradients, values = draw(2, 2, groups, queries, 4).float(), [], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_SCORES", scores)
+        patch.setattr(attention, "_BLOCK", size)
+        patch.setattr(attention, "_STEP", size)
         for plain in (True, False):
             query, key, value = (tensor.float().requires_grad_() for tensor in tensors)
             if plain:
                 score = (query @ key[:, :, None].transpose(-1, -2)).masked_fill(~seen[:, :, None], -1e30)
                 result = score.softmax(dim=-1) @ value[:, :, None]
             else:
-                result = _Attend.apply(query, key, value, seen)
+                parts = (attention._whole(part.flatten(1, -3), size) for part in (query, key, value))
+                query_, key_, value_ = parts
+                result = _Attend.apply(
+                    query_.unflatten(1, (2, groups)), key_, value_, list(_blocks(seen, sequences=2, dtype=query.dtype))
+                )[..., :queries, :]
             result.backward(grad)
             values.append(result.detach())
             gradients.append([tensor.grad for tensor in (query, key, value)])
@@ -88,16 +95,25 @@ def test_gradients_are_those_of_plain_attention(queries, before, groups, scores,
 
 
 def test_keys_that_no_query_of_a_block_sees_are_not_looked_at(monkeypatch):
-    monkeypatch.setattr(attention, "_SCORES", 4 * 10)
-    query, key = torch.zeros(1, 1, 1, 8, 4), torch.zeros(1, 1, 10, 4)
-    seen = torch.ones(8, 10, dtype=torch.bool).tril(2).triu(-1)[None, None]
-    blocks = list(_blocks(query, key, seen))
-    assert [(block.queries, block.keys) for block in blocks] == [
-        (slice(0, 4), slice(0, 6)),
-        (slice(4, 8), slice(3, 10)),
+    monkeypatch.setattr(attention, "_BLOCK", 2)
+    monkeypatch.setattr(attention, "_STEP", 2)
+    seen = torch.ones(1, 1, 7, 10, dtype=torch.bool).tril(2).triu(-1)
+    blocks = list(_blocks(seen, sequences=2, dtype=torch.float32))
+    assert [(block.sequence, block.queries.start, block.keys) for block in blocks] == [
+        (sequence, start, slice(first, last))
+        for sequence in (0, 1)
+        for start, first, last in ((0, 0, 4), (2, 0, 6), (4, 2, 8), (6, 4, 10))
     ]
-    (whole,) = _blocks(query[..., :1, :], key, torch.ones(1, 1, 1, 10, dtype=torch.bool))
-    assert whole.hidden_N11BK is None
+
+
+def test_only_keys_that_some_query_does_not_see_are_hidden(monkeypatch):
+    monkeypatch.setattr(attention, "_BLOCK", 4)
+    monkeypatch.setattr(attention, "_STEP", 4)
+    seen = torch.ones(1, 1, 8, 10, dtype=torch.bool).tril(2)
+    blocks = list(_blocks(seen, sequences=1, dtype=torch.float32))
+    assert [(block.keys, block.bias_BK.shape[-1]) for block in blocks] == [(slice(0, 8), 5), (slice(0, 12), 5)]
+    (whole,) = _blocks(torch.ones(1, 1, 4, 4, dtype=torch.bool), sequences=1, dtype=torch.float32)
+    assert whole.bias_BK is None
 
 
 def test_bfloat16_stays_within_its_rounding():
@@ -106,7 +122,10 @@ def test_bfloat16_stays_within_its_rounding():
     results = []
     for dtype in (torch.float32, torch.bfloat16):
         leaves = [tensor.to(dtype).clone().requires_grad_() for tensor in tensors]
-        _Attend.apply(*leaves, None).sum().backward()
+        whole = [attention._whole(leaf.flatten(1, -3), 128) for leaf in leaves]
+        seen = torch.ones(1, 1, 50, 50).bool().tril()
+        found = _Attend.apply(whole[0].unflatten(1, (2, 2)), *whole[1:], list(_blocks(seen, sequences=2, dtype=dtype)))
+        found[..., :50, :].sum().backward()
         results.append(torch.cat([leaf.grad.float().flatten() for leaf in leaves]))
     assert (results[0] - results[1]).norm() < 0.02 * results[0].norm()
 
@@ -118,3 +137,21 @@ def test_a_model_that_wants_what_is_not_done_is_told_what_to_choose():
     model.set_attn_implementation(BLOCKS)
     with pytest.raises(InvalidInput, match=r"wants \['softcap'\] of attention: choose model.attention=eager"):
         model(input_ids=torch.tensor([[1, 2, 3]]))
+
+
+def test_texts_of_many_lengths_need_few_shapes_of_products():
+    shapes = set()
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, operation, types, arguments=(), how=None):
+            if operation is torch.ops.aten.mm.default:
+                shapes.add(tuple(tuple(part.shape) for part in arguments))
+            return operation(*arguments, **(how or {}))
+
+    counts = []
+    for queries in (241, 250, 256):
+        query, key, value = (torch.zeros(1, 1, queries, 4, requires_grad=True) for _ in range(3))
+        with Watch():
+            attention.blocks_attend(None, query, key, value, None, scaling=1.0)[0].sum().backward()
+        counts.append(len(shapes))
+    assert counts == [counts[0]] * 3

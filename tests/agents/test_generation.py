@@ -33,7 +33,7 @@ from transformers import (
     Qwen3NextForCausalLM,
 )
 
-from agents.generation import Writer
+from agents.generation import Writer, attention
 from agents.generation.attention import NAME, Scores, join, look_up
 from sesa_env.errors import InvalidInput
 
@@ -263,7 +263,7 @@ def test_what_is_kept_is_bounded_and_freed(model):
 
 
 def test_attempts_in_use_are_not_pushed_out_by_newer_ones(model):
-    writer = make_writer(model, side_by_side=1, max_context=300)  # room for two of these
+    writer = make_writer(model, side_by_side=1, max_context=200)  # room for two of these
     texts = [[*range(40), *tokens(random.Random(row), 60)] for row in range(3)]
     names = ["a", "b", "c"]
     first = write(writer, texts, steps=2, names=names)
@@ -388,15 +388,45 @@ def test_names_that_do_not_tell_the_texts_apart_are_refused(model, names):
         write(make_writer(model), PROMPTS, names=names)
 
 
+@pytest.mark.parametrize("scores_at_once", [1, 10**9])  # queries in parts, and all at once
 @pytest.mark.parametrize("causal", [False, True])
-def test_both_kernels_find_the_same_and_parts_make_the_whole(causal):
-    torch.manual_seed(0)
-    query, key, value = (torch.randn(2, 3, 7, 8) for _ in range(3))
-    fused = look_up(query, key, value, Scores(0.3), causal=causal)
-    plain = look_up(query, key, value, Scores(0.3, softcap=1e6), causal=causal)
-    for one, other in zip(fused, plain, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
+def test_attention_is_torchs_own_and_parts_make_the_whole(monkeypatch, causal, scores_at_once):
+    monkeypatch.setattr(attention, "_SCORES", scores_at_once)
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 3, 2, 37, 8, generator=generator)
+    key, value = (torch.randn(2, 3, 79, 8, generator=generator) for _ in range(2))
+    bias = torch.randn(37, 79, generator=generator)
+    seen = torch.ones(37, 79, dtype=torch.bool).tril(42) if causal else torch.ones(37, 79, dtype=torch.bool)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query.flatten(1, 2),
+        key.repeat_interleave(2, dim=1),
+        value.repeat_interleave(2, dim=1),
+        attn_mask=bias.masked_fill(~seen, -1e30),
+        scale=0.3,
+    ).unflatten(1, (3, 2))
+    for scores in (Scores(0.3), Scores(0.3, softcap=1e6)):
+        found = look_up(query, key, value, scores, causal=causal, bias=bias)
+        torch.testing.assert_close(found.value, expected, atol=1e-5, rtol=1e-4)
     if not causal:
-        parts = [look_up(query, key[:, :, span], value[:, :, span], Scores(0.3)) for span in (slice(2), slice(2, 7))]
-        for one, other in zip(fused, join(*parts), strict=True):
-            assert torch.allclose(one, other, atol=1e-5)
+        spans = (slice(20), slice(20, 79))
+        parts = [look_up(query, key[:, :, s], value[:, :, s], Scores(0.3), bias=bias[:, s]) for s in spans]
+        for one, other in zip(found, join(*parts), strict=True):
+            torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_reading_spans_of_many_lengths_needs_few_shapes_of_products():
+    shapes = set()
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, operation, types, arguments=(), how=None):
+            if operation is torch.ops.aten.bmm.default:
+                shapes.add(tuple(tuple(part.shape) for part in arguments))
+            return operation(*arguments, **(how or {}))
+
+    counts = []
+    for queries, keys in ((17, 70), (25, 90), (32, 128)):
+        query, key = torch.zeros(1, 2, 2, queries, 8), torch.zeros(1, 2, keys, 8)
+        with Watch():
+            look_up(query, key, key, Scores(1.0), causal=True)
+        counts.append(len(shapes))
+    assert counts == [2] * 3
