@@ -15,8 +15,9 @@ a relation that is common, and takes whatever mention the search brings up; none
 In a world without jargon the player knows what reworded pages say, as whoever sets an examination does: it searches for
 "helmed", and asks who directed.
 
-A step that the page of its own target states ("written by ...") is read off that page without a search.  It leads to
-one target alone only where the relation mostly does, so others are not taught: a player cannot see it in the page.
+A step that the page of its own target states ("named after ...") is read off that page without a search, at times, and
+always where no page could mention the target or the searches are used up.  It is taught where it leads to one target
+alone; a player cannot see that in the page, so relations of which it is seldom true are left out.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ BACK_SHARE, ALIAS_SHARE, KIND_SHARE = 0.25, 0.2, 0.5
 what kind of thing the first name is."""
 STOP_SHARE = 0.3
 """In drills, the share of chains that end after each hop."""
-ONE_WAY_SHARE = 0.9
-"""A relation is asked from its object where at least this share of its objects has one subject only."""
+ONE_WAY_SHARE = 0.5
+"""A relation is asked from its object where at least this share of its facts is the only one about its object."""
 
 
 def draw_walks(classroom: Classroom, count: int, *, rng: np.random.Generator) -> list[Lesson]:
@@ -83,14 +84,17 @@ class _Walker:
         asked, shown = int(self._rng.integers(1, MOST_HOPS + 1)), self._classroom.draw_shown()
         messages = [Message("user", f"Answer: {target.name}\nSearches needed: {asked}")]
         chain: list[Hop] = []
-        known, queries, written = target, [target.name], target.name
+        known, queries, written, read = target, [target.name], target.name, set[str]()
         while True:
             found = self._classroom.search(queries[-1:])[queries[-1]][:shown]
             messages += [
                 Message("assistant", f"<think> {written}</think><search> {queries[-1]}</search>"),
                 Message("user", render_passages(found, max_chars=PASSAGE_CHARS)),
             ]
-            hop = self._step(known, [passage.title for passage in found], chain)
+            read.update(passage.title for passage in found)
+            pressed = known.kind not in self._common or (not chain and len(queries) == SEARCHES)
+            own = known.title in read and (pressed or self._draws(BACK_SHARE))
+            hop = self._step(known, [passage.title for passage in found], chain, own=own)
             if hop is not None:
                 chain.insert(0, hop)
                 known = self._classroom.entities[hop.source]
@@ -126,12 +130,12 @@ class _Walker:
         text = word_chain(chain, qualified(known, name) if with_kind else name, self._one)
         return self._written(known.full_name if known.qualifier else name, chain), text
 
-    def _step(self, known: Entity, titles: Sequence[str], chain: Sequence[Hop]) -> Hop | None:
-        """Return a hop to what is known as the pages of these titles tell it, the first page if several do."""
-        hops = [hop for hop in self._hops(known, chain) if hop.fact.subject in titles]
-        told = sorted((hop for hop in hops if not hop.back), key=lambda hop: titles.index(hop.source))
-        own = [hop for hop in hops if hop.back]
-        return next(iter(own if own and self._draws(BACK_SHARE) else told), None)
+    def _step(self, known: Entity, titles: Sequence[str], chain: Sequence[Hop], *, own: bool) -> Hop | None:
+        """Return a hop to what is known: if `own`, as its page tells it, else as the first of these pages that does."""
+        hops = self._hops(known, chain)
+        told = [hop for hop in hops if not hop.back and hop.source in titles]
+        stated = [hop for hop in hops if hop.back] if own else []
+        return next(iter([*stated, *sorted(told, key=lambda hop: titles.index(hop.source))]), None)
 
     def _hops(self, known: Entity, chain: Sequence[Hop]) -> list[Hop]:
         """Return the hops that lead to what is known and pass nothing twice."""
@@ -157,7 +161,12 @@ class _Walker:
         return self._classroom.atlas.relations[fact.relation].query_words(back=back, reworded=reworded)
 
     def _written(self, name: str, chain: Sequence[Hop]) -> str:
-        return "; ".join([name, *(self._words(hop.fact, back=hop.back) for hop in chain)])
+        return "; ".join([name, *map(self._hop_words, chain)])
+
+    def _hop_words(self, hop: Hop) -> str:
+        words = self._words(hop.fact, back=hop.back)
+        # Queries for people have no noun, so that "taught" alone would not say who taught whom.
+        return f"{words} person" if hop.back and RELATIONS[hop.fact.relation].subject == "person" else words
 
     def _draws(self, share: float) -> bool:
         return bool(self._rng.random() < share)
@@ -168,7 +177,8 @@ class _Walker:
 
 def _one_way(facts: Sequence[Fact]) -> frozenset[str]:
     """Return the relations that can be asked from the object, and mostly lead back to one subject alone."""
-    subjects = Counter((fact.relation, fact.object) for fact in facts if RELATIONS[fact.relation].ask_back)
-    objects = Counter(relation for relation, _ in subjects)
-    alone = Counter(relation for (relation, _), count in subjects.items() if count == 1)
-    return frozenset(name for name, count in objects.items() if alone[name] >= ONE_WAY_SHARE * count)
+    asked = [fact for fact in facts if RELATIONS[fact.relation].ask_back]
+    subjects = Counter((fact.relation, fact.object) for fact in asked)
+    every = Counter(fact.relation for fact in asked)
+    alone = Counter(fact.relation for fact in asked if subjects[fact.relation, fact.object] == 1)
+    return frozenset(name for name, count in every.items() if alone[name] >= ONE_WAY_SHARE * count)

@@ -155,8 +155,9 @@ def _follow(classroom: Classroom, title: str, words: str) -> set[str]:
     """Return where a hop leads that is worded as its page has it."""
 
     def worded(fact: Fact, *, back: bool) -> bool:
-        reworded = classroom.entities[fact.subject].reworded
-        return classroom.atlas.relations[fact.relation].query_words(back=back, reworded=reworded) == words
+        relation, reworded = classroom.atlas.relations[fact.relation], classroom.entities[fact.subject].reworded
+        noun = " person" if back and relation.subject == "person" else ""
+        return relation.query_words(back=back, reworded=reworded) + noun == words
 
     on = {fact.object for fact in classroom.facts[title] if worded(fact, back=False)}
     return on or {fact.subject for fact in classroom.mentions[title] if worded(fact, back=True)}
