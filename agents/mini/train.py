@@ -45,11 +45,11 @@ FIRST_WORLD = 100
 SAMPLED_WORLDS = 60
 EASY_SHARE = 0.15
 """Share of the worlds with short questions only, at the beginning."""
-CHALLENGER_SHARE = 1.0
+CHALLENGER_SHARE = 0.5
 """Walks of a challenger for each question of a solver; some cannot be walked."""
 FIRST_DRILLS, DRILLS = 1.0, 0.2
 """Reading drills for each question of a world, at the beginning and then; there are half as many of planning and of
-posing, twice as many of finding and, after the beginning, with skills, and as many of following."""
+posing, as many of finding and, after the beginning, with skills, and four times as many of following."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +214,9 @@ def lessons_of(number: int, settings: MiniSettings, tokenizer: PreTrainedTokeniz
     drills = round(settings.questions * sum(shares.values()) * (FIRST_DRILLS if easy else DRILLS))
     half = drills // 2
     lessons += draw_drills(
-        classroom, reading=drills, planning=half, skilled=2 * drills * (not easy), following=drills, rng=rng
+        classroom, reading=drills, planning=half, skilled=drills * (not easy), following=4 * drills, rng=rng
     )
-    lessons += draw_drills(plain, posing=half, finding=2 * drills, rng=rng)
+    lessons += draw_drills(plain, posing=half, finding=drills, rng=rng)
     encoded = [encode(lesson, tokenizer) for lesson in lessons]
     groups = _by_length([one for one in encoded if len(one.token_T) <= settings.max_tokens], settings.batch_tokens)
     for index in rng.permutation(len(groups)).tolist():
