@@ -29,6 +29,8 @@ from skill_memory import NoMemory
 
 VALIDATORS = ("format", "length", "leak", "information", "searches", "repeated_query")
 SOLVER_TEMPERATURE = 0.7
+CHALLENGER_TURNS = 8
+"""The policy cannot count its turns: with more of them than its lessons have, fewer end in the middle of a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,13 @@ def challenge(
             demonstrated=False,
         ),
     }
-    rules = GameSettings(attempts=attempts, top_k=top_k, min_question_words=4, validators=VALIDATORS)
+    rules = GameSettings(
+        attempts=attempts,
+        challenger_turns=CHALLENGER_TURNS,
+        top_k=top_k,
+        min_question_words=4,
+        validators=VALIDATORS,
+    )
     rows = []
     for world in worlds:
         atlas = generate(world, entities=ENTITIES)
