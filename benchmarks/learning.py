@@ -54,10 +54,11 @@ MEASURES: dict[str, Measure] = {"valid": _valid, "at the frontier": _frontier, "
 
 
 class Change(NamedTuple):
-    """A measure over the first and the last steps of one run; the difference has an interval over rounds."""
+    """A measure over the first and the last steps of one run, or of all; the difference has an interval over rounds."""
 
     arm: str
-    seed: int
+    seed: int | None
+    """None for the rounds of all runs together."""
     measure: str
     first: float
     last: float
@@ -65,12 +66,13 @@ class Change(NamedTuple):
 
 
 def read_changes(out: Path, *, arms: Sequence[str], seeds: int) -> list[Change]:
-    """Compare the first fifth of each run's steps with the last.
+    """Compare the first fifth of each run's steps with the last; of several runs, then of all together.
 
     What cannot be compared is left out: a run of fewer than five steps, and a measure that a run does not have.
     """
     changes = []
     for arm in arms:
+        pooled: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in MEASURES}
         for seed in range(seeds):
             rounds = _lines(out / f"{arm}-{seed}" / ROUNDS_FILE)
             last_step = max((round_["step"] for round_ in rounds), default=0)
@@ -79,11 +81,20 @@ def read_changes(out: Path, *, arms: Sequence[str], seeds: int) -> list[Change]:
             for name, measure in MEASURES.items():
                 early = _values(rounds, measure, steps=range(1, width + 1))
                 late = _values(rounds, measure, steps=range(last_step - width + 1, last_step + 1))
-                if early and late:
-                    difference = two_sample_difference(late, early, rng=np.random.default_rng(0))
-                    means = (sum(early) / len(early), sum(late) / len(late))
-                    changes.append(Change(arm, seed, name, *means, difference))
+                changes += _change(arm, seed, name, early, late)
+                pooled[name][0].extend(early)
+                pooled[name][1].extend(late)
+        if seeds > 1:
+            changes += [one for name, values in pooled.items() for one in _change(arm, None, name, *values)]
     return changes
+
+
+def _change(arm: str, seed: int | None, name: str, early: list[float], late: list[float]) -> list[Change]:
+    """Return the change as a list; an empty one where a side has no rounds."""
+    if not early or not late:
+        return []
+    difference = two_sample_difference(late, early, rng=np.random.default_rng(0))
+    return [Change(arm, seed, name, sum(early) / len(early), sum(late) / len(late), difference)]
 
 
 def change_table(changes: Sequence[Change]) -> str:
@@ -93,8 +104,9 @@ def change_table(changes: Sequence[Change]) -> str:
     for one in changes:
         interval = one.difference.interval
         bounds = f"[{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]" if interval else one.difference.why_none
+        seed = "all" if one.seed is None else one.seed
         lines.append(
-            f"{one.arm:<{width}} {one.seed:>4}  {one.measure:<16} {100 * one.first:>6.1f} {100 * one.last:>6.1f} "
+            f"{one.arm:<{width}} {seed:>4}  {one.measure:<16} {100 * one.first:>6.1f} {100 * one.last:>6.1f} "
             f"{100 * one.difference.value:>+7.1f}  {bounds}"
         )
     return "\n".join(lines)

@@ -43,6 +43,19 @@ def test_the_first_fifth_is_compared_with_the_last(tmp_path: Path) -> None:
     assert "+60.0" in change_table(list(changes.values()))
 
 
+def test_several_runs_are_compared_together_too(tmp_path: Path) -> None:
+    for seed in range(2):
+        write_run(tmp_path / f"sesa-{seed}", steps=10, valid_from=6)
+    changes = read_changes(tmp_path, arms=["sesa"], seeds=2)
+    one, both = (next(c.difference for c in changes if (c.seed, c.measure) == (seed, "valid")) for seed in (0, None))
+    assert both.n == 2 * one.n
+    assert both.value == one.value
+    assert both.interval
+    assert one.interval
+    assert both.interval.high - both.interval.low < one.interval.high - one.interval.low
+    assert " all  valid" in change_table(changes)
+
+
 def test_runs_of_no_or_few_steps_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "base-0").mkdir()
     write_run(tmp_path / "ssp-0", steps=4, valid_from=2)
