@@ -90,7 +90,7 @@ def test_a_question_is_verified_by_an_answerer_that_the_settings_name():
 
 def test_the_solver_of_a_training_run_is_not_to_be_had_in_an_environment():
     env = make(settings={"validators": ["rag"]})
-    with pytest.raises(SettingsError, match="others: chat, title"):
+    with pytest.raises(SettingsError, match="others: atlas, chat, title"):
         env.reset(seed=0)
 
 

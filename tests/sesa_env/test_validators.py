@@ -241,7 +241,11 @@ def test_a_check_must_return_text(verdict):
         ("leak", InvalidInput, "one bare string"),
         (["leak", "leak"], DuplicateName, "'leak' is in the chain twice"),
         (["grammar"], UnknownName, "no validator named 'grammar'"),
-        (["rag"], SettingsError, 'checks.answerer "solver" is the policy of a training run.*others: chat, title'),
+        (
+            ["rag"],
+            SettingsError,
+            'checks.answerer "solver" is the policy of a training run.*others: atlas, chat, title',
+        ),
         (["eval_overlap"], SettingsError, '"eval_overlap" needs checks.test_questions'),
         ([Remembering], InvalidInput, "must be a registered name, a function or an object"),
         ([3], InvalidInput, "must be a registered name, a function or an object"),
@@ -337,7 +341,7 @@ def test_rules_that_some_proposal_passes_are_not():
         ({"recent": 0}, SettingsError, "checks.recent must be at least 1"),
         ({"noise": -1}, SettingsError, "checks.noise must be at least 0"),
         ({"test_questions": "tests.jsonl"}, SettingsError, "checks.test_questions must be a tuple"),
-        ({"answerer": "oracle"}, UnknownName, "no answerer named 'oracle'; known: chat, solver, title"),
+        ({"answerer": "oracle"}, UnknownName, "no answerer named 'oracle'; known: atlas, chat, solver, title"),
     ],
 )
 def test_the_settings_of_the_checks_are_checked(settings, error, says):
