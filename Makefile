@@ -1,6 +1,6 @@
 # What a newcomer types, and what continuous integration runs.  Start with `make demo`.
 #
-#   make demo                          train SSP and SESA for two steps each, print a table
+#   make demo                          train SSP and SESA for eight steps each, print a table
 #   make test                          the quick tests
 #   make check                         format, lint, types
 #   make test PYTHON=/usr/bin/python3.12
