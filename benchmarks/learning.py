@@ -90,8 +90,8 @@ def read_changes(out: Path, *, arms: Sequence[str], seeds: int) -> list[Change]:
 
 
 def _change(arm: str, seed: int | None, name: str, early: list[float], late: list[float]) -> list[Change]:
-    """Return the change as a list; an empty one where a side has no rounds."""
-    if not early or not late:
+    """Return the change as a list; an empty one where a side has fewer than two rounds, which have no spread."""
+    if min(len(early), len(late)) < 2:
         return []
     difference = two_sample_difference(late, early, rng=np.random.default_rng(0))
     return [Change(arm, seed, name, sum(early) / len(early), sum(late) / len(late), difference)]

@@ -85,3 +85,14 @@ def test_samples_that_are_all_alike_have_no_interval() -> None:
     assert (estimate.value, estimate.interval, estimate.why_none) == (1.0, None, "all alike")
     with pytest.raises(InvalidInput, match="second must be a non-empty"):
         two_sample_difference([1.0], [], rng=np.random.default_rng(0))
+
+
+def test_a_measure_of_a_single_round_is_left_out(tmp_path: Path) -> None:
+    write_run(tmp_path / "sesa-0", steps=5, valid_from=1)
+    path = tmp_path / "sesa-0" / "rounds.jsonl"
+    rounds = [json.loads(line) for line in path.read_text().splitlines()]
+    scored = [one for one in rounds if one["step"] == 1 and one["solve_rate"] is not None]
+    for one in scored[1:]:
+        one["solve_rate"] = None
+    path.write_text("".join(json.dumps(one) + "\n" for one in rounds))
+    assert {change.measure for change in read_changes(tmp_path, arms=["sesa"], seeds=1)} == {"valid", "at the frontier"}
