@@ -3,7 +3,8 @@
 It knows nothing but how to play: to plan the hops of a question, search, read, follow a hint it has never seen, and
 pose questions.  `sesa mini train` makes it from scratch out of fictional worlds.
 
-    lessons.py     what it imitates: scripted conversations in training worlds
+    lessons.py     what it imitates: scripted conversations of a solver in training worlds
+    walks.py       those of a challenger
     drills.py      exercises beside them, dense in what is hard
     hints.py       the skills in those conversations, relevant and irrelevant
     tokenizer.py   its vocabulary

@@ -64,8 +64,10 @@ def draw_drills(
     drills = [_reading(classroom, _some(titles, PAGES, rng), rng) for _ in range(reading)]
     drills += [_planning(classroom, _some(asked, QUESTIONS, rng)) for _ in range(planning)]
     drills += [_skilled(classroom, rng) for _ in range(skilled)]
-    drills += [_following(classroom, _some(_taught(classroom), FOLLOWED, rng), rng) for _ in range(following)]
-    drills += [_posing(draw_chains(classroom, POSED, rng=rng)) for _ in range(posing)]
+    taught = _taught(classroom) if following else []
+    drills += [_following(classroom, _some(taught, FOLLOWED, rng), rng) for _ in range(following)]
+    chains = draw_chains(classroom, POSED * posing, rng=rng)
+    drills += [_posing(chains[start : start + POSED]) for start in range(0, len(chains), POSED)]
     return drills + [_finding(classroom, _some(mentions, MENTIONS, rng), rng) for _ in range(finding)]
 
 

@@ -29,7 +29,7 @@ SAYS = "="
 """Stands before a page's own word in a note and in a query.  No skill has it, so that whoever writes it can copy what
 followed it before; a search engine passes over it."""
 
-_SAYS = (
+_WORDINGS = (
     "Pages about the {trigger} may say {word}.",
     "To find the {trigger}, search the name with {word}.",
     "Where a question says {trigger}, pages say {word}.",
@@ -74,7 +74,7 @@ def draw_hint(
     said = frozenset(_words(question))
     named = trigger or _one([one for one in own if said.issuperset(_words(one))] or own, rng)
     others = () if trigger or len(own) < 2 or rng.random() < 0.5 else (_one(own, rng),)
-    says = _one(_SAYS, rng).format(trigger=named, word=suffix.split()[0])
+    says = _one(_WORDINGS, rng).format(trigger=named, word=suffix.split()[0])
     return Skill(
         id="",
         description=says[0].upper() + says[1:],

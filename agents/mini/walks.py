@@ -92,7 +92,7 @@ class _Walker:
                 Message("user", render_passages(found, max_chars=PASSAGE_CHARS)),
             ]
             read.update(passage.title for passage in found)
-            pressed = known.kind not in self._common or (not chain and len(queries) == SEARCHES)
+            pressed = not self._common[known.kind] or (not chain and len(queries) == SEARCHES)
             own = known.title in read and (pressed or self._draws(BACK_SHARE))
             hop = self._step(known, [passage.title for passage in found], chain, own=own)
             if hop is not None:
@@ -105,7 +105,7 @@ class _Walker:
             queries.append(self._one(ways))
         if not chain:
             return None
-        written, text = self._pose(known, chain)
+        written, text = self._pose(known, chain, aliases=known.aliases if known.title in read else ())
         if any(contains_answer(text, name) for name in (target.name, *target.aliases)):
             return None
         messages.append(Message("assistant", f"<think> {written}</think><question> {text}</question>"))
@@ -121,11 +121,11 @@ class _Walker:
                 break
             chain.insert(0, ways[int(self._rng.integers(len(ways)))])
             known = self._classroom.entities[chain[0].source]
-        return self._pose(known, chain)
+        return self._pose(known, chain, aliases=known.aliases)
 
-    def _pose(self, known: Entity, chain: Sequence[Hop]) -> tuple[str, str]:
-        """Return a chain as it is written before its question, and the question."""
-        name = known.aliases[0] if known.aliases and not known.qualifier and self._draws(ALIAS_SHARE) else known.name
+    def _pose(self, known: Entity, chain: Sequence[Hop], *, aliases: Sequence[str]) -> tuple[str, str]:
+        """Return a chain as it is written before its question, and the question; `aliases` are those one knows of."""
+        name = aliases[0] if aliases and not known.qualifier and self._draws(ALIAS_SHARE) else known.name
         with_kind = bool(known.qualifier) or (not KINDS[known.kind].bare and self._draws(KIND_SHARE))
         text = word_chain(chain, qualified(known, name) if with_kind else name, self._one)
         return self._written(known.full_name if known.qualifier else name, chain), text

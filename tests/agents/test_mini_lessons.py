@@ -10,7 +10,7 @@ import pytest
 from agents.mini.drills import draw_drills
 from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, noted, triggers_of
 from agents.mini.lessons import Classroom, Lesson, draw_lessons
-from agents.mini.walks import SEARCHES, draw_chains, draw_walks
+from agents.mini.walks import SEARCHES, _Walker, draw_chains, draw_walks
 from sesa_env.corpora.atlas import generate
 from sesa_env.corpora.atlas.grammar import Grammar
 from sesa_env.corpora.atlas.relations import RELATIONS
@@ -284,3 +284,14 @@ def test_a_following_drill_goes_from_the_hint_to_what_the_page_says(classroom: C
             assert words.split()[0] not in kept
             back += f"Title: {value}" in page.content
     assert 20 < back < 60
+
+
+def test_what_no_page_can_mention_is_asked_about_from_its_own_page_at_once(plain: Classroom) -> None:
+    walker = _Walker(plain, np.random.default_rng(0))
+    ships = [entity for entity in plain.atlas.entities if entity.kind == "ship" and not entity.qualifier]
+    askable = [ship for ship in ships if walker._hops(ship, [])]
+    assert len(askable) > 5
+    for ship in askable:
+        lesson = walker.walk(ship)
+        assert lesson
+        assert texts(lesson, "assistant")[1].split("; ")[1].split("<")[0].endswith((" ship", " vessel"))
