@@ -2,9 +2,9 @@
 
 A conversation of 400 tokens reads two or three names off a page, and plans once.  A reading drill notes every fact of
 its pages, and a planning drill plans one question after the other without waiting for results; some of those have
-skills in front of each question, to follow or to pass over, and a following drill goes from a hint to the answer.  For
-the challenger, a posing drill words one chain after the other as a question, and a finding drill says how pages mention
-a name.
+skills in front of each question, to follow or to pass over, and a following drill goes from a hint to the answer.  A
+comparing drill says which of two years is the earlier.  For the challenger, a posing drill words one chain after the
+other as a question, and a finding drill says how pages mention a name.
 
     lesson = reading_drill(classroom, rng)
 """
@@ -18,19 +18,22 @@ import numpy as np
 
 from agents.base import Message
 from agents.mini.hints import SAYS, UNSEEN, triggers_of
-from agents.mini.lessons import IRRELEVANT_SHARE, PASSAGE_CHARS, Classroom, Lesson
+from agents.mini.lessons import IRRELEVANT_SHARE, PASSAGE_CHARS, Classroom, Lesson, Plan, note_comparison
 from agents.mini.walks import draw_chains
+from sesa_env.corpora.atlas.relations import RELATIONS, YEAR
 from sesa_env.corpora.atlas.world import Fact
 from sesa_env.text import render_passages
 from sesa_env.types import Question
 
 _T = TypeVar("_T")
 
-PAGES, QUESTIONS, SKILLED, POSED, MENTIONS, FOLLOWED = 3, 10, 3, 6, 4, 4
+PAGES, QUESTIONS, SKILLED, POSED, MENTIONS, FOLLOWED, COMPARED = 3, 10, 3, 6, 4, 4, 8
 """Exercises in a drill of each kind, about as many tokens as a conversation has."""
 
 BACK_SHARE = 0.6
 """Share of the hops followed that lead from the object of a fact to the page that states it."""
+IDLE_SHARE = 0.35
+"""Share of the hints in drills of following whose page is in plain words all the same."""
 UNMENTIONED_SHARE = 0.25
 """Share of the pages, in drills of finding mentions, that do not mention what was searched for."""
 
@@ -42,6 +45,7 @@ def draw_drills(
     planning: int = 0,
     skilled: int = 0,
     following: int = 0,
+    comparing: int = 0,
     posing: int = 0,
     finding: int = 0,
     rng: np.random.Generator,
@@ -53,7 +57,8 @@ def draw_drills(
         reading: drills of a few pages.
         planning: drills of a few questions.
         skilled: drills of a few questions with skills in front of each.
-        following: drills of a few hops in a world's own words, from the hint to the answer.
+        following: drills of a few hops, from a hint in the world's own words to the answer.
+        comparing: drills of a few pairs of years.
         posing: drills of a few chains to be made into questions.
         finding: drills of a few pages that mention a name.
         rng: decides which pages and questions, and the order of the facts.
@@ -64,8 +69,8 @@ def draw_drills(
     drills = [_reading(classroom, _some(titles, PAGES, rng), rng) for _ in range(reading)]
     drills += [_planning(classroom, _some(asked, QUESTIONS, rng)) for _ in range(planning)]
     drills += [_skilled(classroom, rng) for _ in range(skilled)]
-    taught = _taught(classroom) if following else []
-    drills += [_following(classroom, _some(taught, FOLLOWED, rng), rng) for _ in range(following)]
+    drills += [_following(classroom, rng) for _ in range(following)]
+    drills += [_comparing(classroom, rng) for _ in range(comparing)]
     chains = draw_chains(classroom, POSED * posing, rng=rng)
     drills += [_posing(chains[start : start + POSED]) for start in range(0, len(chains), POSED)]
     return drills + [_finding(classroom, _some(mentions, MENTIONS, rng), rng) for _ in range(finding)]
@@ -91,12 +96,8 @@ def _note(classroom: Classroom, fact: Fact) -> str:
 def _planning(classroom: Classroom, questions: Sequence[Question]) -> Lesson:
     messages = []
     for question in questions:
-        steps = classroom.steps(question)
-        plan = "; ".join(step.suffix for step in steps)
-        messages += [
-            Message("user", f"Question: {question.text}"),
-            Message("assistant", f"<think> {plan}</think><search> {steps[0].query}</search>"),
-        ]
+        plan = Plan(question, question.text, classroom.steps(question), (), question.family)
+        messages += [plan.opening, plan.first_turn]
     return Lesson(tuple(messages), "drill-planning")
 
 
@@ -111,36 +112,52 @@ def _skilled(classroom: Classroom, rng: np.random.Generator) -> Lesson:
     return Lesson(tuple(messages), "drill-skills")
 
 
-def _taught(classroom: Classroom) -> list[Fact]:
-    """Return the facts that pages state in words of the world's own, but for relations kept for the exam."""
-    return [
-        fact
-        for fact in classroom.atlas.facts
-        if classroom.entities[fact.subject].reworded
-        and classroom.atlas.relations[fact.relation].gap_cue
-        and fact.relation not in UNSEEN
-    ]
-
-
-def _following(classroom: Classroom, facts: Sequence[Fact], rng: np.random.Generator) -> Lesson:
+def _following(classroom: Classroom, rng: np.random.Generator) -> Lesson:
     messages = []
-    for fact in facts:
+    for _ in range(FOLLOWED):
+        fact = _taught(classroom, idle=bool(rng.random() < IDLE_SHARE), rng=rng)
         relation, page_of = classroom.atlas.relations[fact.relation], classroom.entities[fact.subject]
         target = classroom.entities.get(fact.object)
         back = target is not None and bool(relation.ask_back) and rng.random() < BACK_SHARE
         known, value = page_of.full_name, target.name if target else fact.object
         if back:
             known, value = value, page_of.name
-        words = relation.query_words(back=back, reworded=True)
         (trigger,) = _some(triggers_of(relation, back=back), 1, rng)
+        words = relation.query_words(back=back, reworded=True)
+        told = f"{SAYS} {words}" if page_of.reworded else relation.query_words(back=back, reworded=False)
         page = render_passages([classroom.atlas.page(fact.subject)], max_chars=PASSAGE_CHARS)
+        sought = f"{trigger} {SAYS} {words}"
         messages += [
-            Message("user", f"Follow: {known}; {trigger} {SAYS} {words}"),
-            Message("assistant", f"<think> {trigger} {SAYS} {words}</think><search> {known} {SAYS} {words}</search>"),
+            Message("user", f"Follow: {known}; {sought}"),
+            Message("assistant", f"<think> {sought}</think><search> {known} {sought}</search>"),
             Message("user", page),
-            Message("assistant", f"<think> {SAYS} {words} {value}</think><answer> {value}</answer>"),
+            Message("assistant", f"<think> {told} {value}</think><answer> {value}</answer>"),
         ]
     return Lesson(tuple(messages), "drill-following")
+
+
+def _taught(classroom: Classroom, *, idle: bool, rng: np.random.Generator) -> Fact:
+    """Draw a fact whose relation has a word of the world's own, from a page without it if `idle`, and not of the exam's."""
+    while True:
+        (fact,) = _some(classroom.atlas.facts, 1, rng)
+        told = classroom.atlas.relations[fact.relation].gap_cue and fact.relation not in UNSEEN
+        if told and classroom.entities[fact.subject].reworded is not idle:
+            return fact
+
+
+def _comparing(classroom: Classroom, rng: np.random.Generator) -> Lesson:
+    dated = [fact for fact in classroom.atlas.facts if RELATIONS[fact.relation].object == YEAR]
+    messages: list[Message] = []
+    while len(messages) < 2 * COMPARED:
+        one, other = _some(dated, 2, rng)
+        if one.relation == other.relation and one.object != other.object:
+            first, second = note_comparison((one, other))
+            earlier = min(one, other, key=lambda fact: int(fact.object)).subject
+            messages += [
+                Message("user", f"Compare: {first}; {second.rpartition('; ')[0]}"),
+                Message("assistant", f"<think> {first}; {second}</think><answer> {earlier}</answer>"),
+            ]
+    return Lesson(tuple(messages), "drill-comparing")
 
 
 def _posing(chains: Sequence[tuple[str, str]]) -> Lesson:

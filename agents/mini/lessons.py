@@ -1,9 +1,10 @@
 """What the mini policy imitates: conversations of a player who knows the gold, in worlds to train on.
 
 A solver's turn notes what the page it has just read says, plans the hops that are left and searches for the first of
-them.  Skills are in front of some questions: some translate a word that the question uses, and the player plans that
-hop by noting trigger and word ("directed = helmed"); the others have nothing to say about the question, and the player
-passes over them.  A challenger's lessons are in `agents/mini/walks.py`.
+them.  Skills are in front of some questions: some translate a word that the question uses, and the player plans and
+searches by both words ("directed = helmed"), for it cannot know which of them the page has, and notes what it finds
+under the one it has.  The others have nothing to say about the question, and the player passes over them.  A
+challenger's lessons are in `agents/mini/walks.py`.
 
     classroom = Classroom(generate(2, jargon=True), seed=0)
     lessons = classroom.solver_lessons(500)
@@ -43,6 +44,9 @@ HINTED_SHARE, IRRELEVANT_SHARE = 0.4, 0.25
 INVENTED_TRIGGER_SHARE, SHORT_QUERY_SHARE = 0.4, 0.3
 """Share of hints about a new word in the question, and of those that say the page's word without its kind of page."""
 
+IDLE_SHARE = 0.6
+"""Share of the hints about a plain page's relation that say what other pages have in its place."""
+
 FIRST_SHARES = {1: 0.25, 2: 0.08}
 HOP_SHARES = {1: 0.25, 2: 0.32, 3: 0.33, 4: 0.1}
 """Questions drawn by their hops, at the beginning and then; long ones teach more, and cost more."""
@@ -61,8 +65,8 @@ class Step(NamedTuple):
     """What is noted of a skill about this hop, its trigger and its word; "" where there is none."""
 
     @property
-    def planned(self) -> str:
-        """The hop as the plan has it: the skill's own words, so that following it is copying, or what to add."""
+    def sought(self) -> str:
+        """What is planned, and added to the name in a query: a skill's own words, so that following it is copying."""
         return self.hint or self.suffix
 
     @property
@@ -71,9 +75,11 @@ class Step(NamedTuple):
         return f"{self.name} {self.sought}"
 
     @property
-    def sought(self) -> str:
-        """What is added to the name, a hint's word behind the sign that it has in the plan."""
-        return f"{SAYS} {self.suffix}" if self.hint else self.suffix
+    def told(self) -> str:
+        """What stands before the page's value in a note: the hint's word where the page has it, else the page's own."""
+        words = self.relation.query_words(back=self.back, reworded=self.reworded)
+        follows = bool(self.hint) and self.suffix.split()[0] == words.split()[0]
+        return f"{SAYS} {self.suffix}" if follows else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +170,14 @@ class Classroom:
         if any(steps[index].relation.name in UNSEEN for index in hinted) or len(hinted) > 2:
             return None
         for index in sorted(hinted):
-            step = steps[index]
-            # A plain page is found by a coined word only because its title is in the query.
-            reworded = index in coined or (not step.back and bool(step.relation.gap_cue) and self._rng.random() < 0.5)
-            suffix = step.relation.query_words(back=step.back, reworded=reworded)
-            if self._rng.random() < SHORT_QUERY_SHARE:
-                suffix = suffix.split()[0]
-            trigger = ""
+            step, trigger = steps[index], ""
             if self._rng.random() < INVENTED_TRIGGER_SHARE:
                 trigger, text = self._rename(step.relation, text)
+            # A plain page may have a hint with a coined word before it, unless that leaves no word that is on the page.
+            idle = not trigger and bool(step.relation.gap_cue) and self._rng.random() < IDLE_SHARE
+            suffix = step.relation.query_words(back=step.back, reworded=index in coined or idle)
+            if self._rng.random() < SHORT_QUERY_SHARE:
+                suffix = suffix.split()[0]
             hint = draw_hint(
                 step.relation, back=step.back, suffix=suffix, rng=self._rng, question=text, trigger=trigger
             )
@@ -198,27 +203,26 @@ class Classroom:
     def _solve(self, plan: Plan, pages: dict[str, list[Passage]]) -> Lesson | None:
         shown = self.draw_shown()
         messages = [plan.opening]
-        notes = self._notes(plan)
+        notes, planned = self._notes(plan), plan.planned
         for index, step in enumerate(plan.steps):
             found = pages[step.query][:shown]
             if step.page not in [passage.title for passage in found]:
                 return None
-            thought = "; ".join([*notes[:index][-1:], *(later.planned for later in plan.steps[index:])])
+            thought = "; ".join([*notes[:index][-1:], *planned[index:]])
             messages += [
                 Message("assistant", f"<think> {thought}</think><search> {step.query}</search>"),
                 Message("user", render_passages(found, max_chars=PASSAGE_CHARS)),
             ]
-        noted = "; ".join(notes if plan.question.family == "comparison" else notes[-1:])
+        noted = "; ".join(notes if plan.compares else notes[-1:])
         messages.append(Message("assistant", f"<think> {noted}</think><answer> {plan.question.answers[0]}</answer>"))
         return Lesson(tuple(messages), plan.family)
 
     def _notes(self, plan: Plan) -> list[str]:
-        """Return what each page tells, after the word it was searched by."""
-        if plan.question.family == "comparison":
-            values = [fact.object for fact in self.atlas.chain(plan.question.id)]
-        else:
-            values = [*(step.name for step in plan.steps[1:]), plan.question.answers[0]]
-        return [f"{step.sought} {value}" for step, value in zip(plan.steps, values, strict=True)]
+        """Return what each page tells, after the word it tells it by."""
+        if plan.compares:
+            return note_comparison(self.atlas.chain(plan.question.id))
+        values = [*(step.name for step in plan.steps[1:]), plan.question.answers[0]]
+        return [f"{step.told} {value}" for step, value in zip(plan.steps, values, strict=True)]
 
     # Both.
 
@@ -242,6 +246,16 @@ class Plan(NamedTuple):
     family: str
 
     @property
+    def compares(self) -> bool:
+        """Whether two pages are compared, and not one reached through the other."""
+        return self.question.family == "comparison"
+
+    @property
+    def planned(self) -> list[str]:
+        """The hops as the player writes them, with the names where they are known from the start."""
+        return [step.query if self.compares else step.sought for step in self.steps]
+
+    @property
     def opening(self) -> Message:
         """The prompt: the skills, if any, and the question."""
         block, _ = render_skills(self.skills, fits=lambda _: True)
@@ -251,8 +265,17 @@ class Plan(NamedTuple):
     @property
     def first_turn(self) -> Message:
         """What the player writes first: the hops, and the search for the first of them."""
-        thought = "; ".join(step.planned for step in self.steps)
+        thought = "; ".join(self.planned)
         return Message("assistant", f"<think> {thought}</think><search> {self.steps[0].query}</search>")
+
+
+def note_comparison(pair: Sequence[Fact]) -> list[str]:
+    """Return what is noted of two pages with a year each: year and name, and behind the second the earlier year again.
+
+    What then follows is what followed that year before: the name.
+    """
+    first, second = (f"{RELATIONS[fact.relation].cue} {fact.object} {fact.subject}" for fact in pair)
+    return [first, f"{second}; {min((fact.object for fact in pair), key=int)}"]
 
 
 def draw_lessons(

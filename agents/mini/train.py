@@ -48,8 +48,8 @@ EASY_SHARE = 0.15
 CHALLENGER_SHARE = 0.5
 """Walks of a challenger for each question of a solver; some cannot be walked."""
 FIRST_DRILLS, DRILLS = 1.0, 0.2
-"""Reading drills for each question of a world, at the beginning and then; there are half as many of planning and of
-posing, as many of finding and, after the beginning, with skills, and twice as many of following."""
+"""Reading drills for each question of a world, at the beginning and then; there are half as many of planning, of
+comparing and of posing, as many of finding and, after the beginning, with skills, and twice as many of following."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,13 @@ def lessons_of(number: int, settings: MiniSettings, tokenizer: PreTrainedTokeniz
     drills = round(settings.questions * sum(shares.values()) * (FIRST_DRILLS if easy else DRILLS))
     half = drills // 2
     lessons += draw_drills(
-        classroom, reading=drills, planning=half, skilled=drills * (not easy), following=2 * drills, rng=rng
+        classroom,
+        reading=drills,
+        planning=half,
+        skilled=drills * (not easy),
+        following=2 * drills,
+        comparing=half,
+        rng=rng,
     )
     lessons += draw_drills(plain, posing=half, finding=drills, rng=rng)
     encoded = [encode(lesson, tokenizer) for lesson in lessons]

@@ -100,7 +100,8 @@ def test_lessons_are_encoded_as_the_policy_sees_them_in_play(trained: Path) -> N
 
 def test_the_loss_falls_and_the_log_says_so(trained: Path) -> None:
     rows = [json.loads(line) for line in (trained / "log.jsonl").read_text().splitlines()]
-    assert rows[-1]["loss"] < rows[0]["loss"]
+    losses = [row["loss"] for row in rows]
+    assert sum(losses[-4:]) < sum(losses[:4])  # batches are of different kinds
     assert [row["step"] for row in rows] == list(range(len(rows)))
 
 
