@@ -4,7 +4,8 @@
     print(table(rows))
 
 Every question is played through the real environment, greedily, once.  Questions behind a wording gap are asked three
-times: without skills, with the one that translates the world's own word, and with irrelevant ones only.
+times: without skills, with the one that translates the world's own word, and with irrelevant ones only.  So are
+questions about a page in plain words ("no gap"), where the relevant skill is true, but of other pages.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from agents.config import ModelSettings
 from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant
-from agents.mini.lessons import Classroom
+from agents.mini.lessons import Classroom, Step
 from agents.policies import recommended_settings
 from agents.policies.hf import LanguageModel
 from agents.solver import make_solver
@@ -137,6 +138,15 @@ def _exam(classroom: Classroom, count: int) -> Iterator[tuple[str, str, dict[str
         asked = [q for q in gaps if (classroom.coined(q)[0].relation.name in UNSEEN) == unseen][:count]
         for skills in (NONE, RELEVANT, IRRELEVANT):
             yield family, skills, {q.text: (q, _skills(classroom, q, skills, rng)) for q in asked}
+    asked = [q for q in shuffled if q.family != "comparison" and (q.hops or 9) <= 2 and not classroom.coined(q)]
+    asked = [q for q in asked if _translatable(classroom, q)][:count]
+    for skills in (NONE, RELEVANT, IRRELEVANT):
+        yield "no gap", skills, {q.text: (q, _skills(classroom, q, skills, rng)) for q in asked}
+
+
+def _translatable(classroom: Classroom, question: Question) -> list[Step]:
+    """Return the hops for which some pages have a word of the world's own; only reworded pages use it."""
+    return [step for step in classroom.steps(question) if step.relation.gap_cue]
 
 
 def _skills(classroom: Classroom, question: Question, kind: str, rng: np.random.Generator) -> list[Skill]:
@@ -145,8 +155,9 @@ def _skills(classroom: Classroom, question: Question, kind: str, rng: np.random.
     names = [step.relation.name for step in classroom.steps(question)]
     skills = [draw_irrelevant(names, question=question.text, coin=classroom.coin, rng=rng) for _ in range(2)]
     if kind == RELEVANT:
-        step = classroom.coined(question)[0]
-        hint = draw_hint(step.relation, back=step.back, suffix=step.suffix, rng=rng, question=question.text)
+        step = (classroom.coined(question) or _translatable(classroom, question))[0]
+        suffix = step.relation.query_words(back=step.back, reworded=True)
+        hint = draw_hint(step.relation, back=step.back, suffix=suffix, rng=rng, question=question.text)
         skills.insert(int(rng.integers(len(skills) + 1)), hint)
     return skills
 

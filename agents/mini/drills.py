@@ -137,7 +137,7 @@ def _following(classroom: Classroom, rng: np.random.Generator) -> Lesson:
 
 
 def _taught(classroom: Classroom, *, idle: bool, rng: np.random.Generator) -> Fact:
-    """Draw a fact whose relation has a word of the world's own, from a page without it if `idle`, and not of the exam's."""
+    """Draw a fact whose relation has a word of the world's own, from a page in plain words if `idle`."""
     while True:
         (fact,) = _some(classroom.atlas.facts, 1, rng)
         told = classroom.atlas.relations[fact.relation].gap_cue and fact.relation not in UNSEEN

@@ -28,7 +28,7 @@ def test_every_family_is_examined_without_skills_and_with_irrelevant_ones(rows):
     asked = {(row.family, row.skills) for row in rows}
     for hops in (1, 2, 3, 4):
         assert {(f"{hops} hop", NONE), (f"{hops} hop", IRRELEVANT)} <= asked
-    for family in ("gap, seen", "gap, unseen"):
+    for family in ("gap, seen", "gap, unseen", "no gap"):
         assert {(family, skills) for skills in (NONE, RELEVANT, IRRELEVANT)} <= asked
     assert all(row.world == 1 for row in rows)
 
