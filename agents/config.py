@@ -94,6 +94,9 @@ class Settings:
     """Training steps; 0 saves the untrained policies and the primed memory."""
     rounds: int = 8
     """Questions posed per step."""
+    proposals: int = 1
+    """Rounds that begin with the same target; with more than one, proposals can be compared with those about the same
+    target (`challenger.baseline=group`), which differ in how they were made and not in how hard the target is."""
     resample: int = 0
     """Most further batches of `rounds` questions, while fewer than `rounds` of them have attempts of unequal reward."""
     corpus: str = "atlas"
@@ -131,12 +134,17 @@ class Settings:
         for name in ("steps", "seed", "resample"):
             _require(name, getattr(self, name), getattr(self, name) >= 0, "be at least 0")
         _require("rounds", self.rounds, self.rounds >= 2, "be at least 2, or a challenger has nobody to compare with")
+        rule = f"be a divisor of rounds, {self.rounds}"
+        _require("proposals", self.proposals, self.proposals >= 1 and self.rounds % self.proposals == 0, rule)
+        rule = "be 1 with questions: there is nothing to pose"
+        _require("proposals", self.proposals, self.proposals == 1 or not self.questions, rule)
         _require("checkpoint_every", self.checkpoint_every, self.checkpoint_every >= 1, "be at least 1")
         start = self.challenger.start
         rule = "be None with shared_weights: the weights are the solver's"
         _require("challenger.start", start, start is None or not self.shared_weights, rule)
         baseline = self.challenger.baseline
-        _require("challenger.baseline", baseline, baseline != "group", 'be "batch" or "none": a target is posed once')
+        rule = 'be "batch" or "none" where a target is posed once (proposals=1)'
+        _require("challenger.baseline", baseline, baseline != "group" or self.proposals > 1, rule)
         lr = self.challenger.lr
         _require("challenger.lr", lr, lr == 0 or not self.questions, "be 0 with questions: there is nothing to pose")
         for role in ("solver", "challenger"):

@@ -201,7 +201,11 @@ class SelfPlay:
 
         Where they share weights, the solver's gap to the sampler is measured before the challenger's update moves them.
         """
-        batches = {CHALLENGER: challenger_samples(rounds, tokens), SOLVER: solver_samples(rounds, tokens)}
+        by_target = self.settings.proposals > 1
+        batches = {
+            CHALLENGER: challenger_samples(rounds, tokens, by_target=by_target),
+            SOLVER: solver_samples(rounds, tokens),
+        }
         numbers: dict[str, float] = {f"{role}/samples": len(samples) for role, samples in batches.items()}
         learning = {
             role: learner
@@ -226,14 +230,16 @@ def solver_samples(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory
     )
 
 
-def challenger_samples(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory]) -> list[Sample]:
-    """Return the usable proposals, refused ones included, compared with each other."""
-    proposals = [round_.challenger for round_ in rounds if round_.challenger and round_.challenger.usable]
-    return [
-        Sample(tokens[proposal.episode], proposal.reward, group=CHALLENGER)
-        for proposal in proposals
-        if proposal.episode in tokens
+def challenger_samples(
+    rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, by_target: bool = False
+) -> list[Sample]:
+    """Return the usable proposals, refused ones included, compared with all others or with those about their target."""
+    samples = [
+        Sample(tokens[proposal.episode], proposal.reward, group=round_.target if by_target else CHALLENGER)
+        for round_ in rounds
+        if (proposal := round_.challenger) and proposal.usable and proposal.episode in tokens
     ]
+    return comparable(samples) if by_target else samples
 
 
 def uses(rounds: Sequence[Round], tokens: Mapping[str, TokenTrajectory], *, step: int) -> list[Use]:

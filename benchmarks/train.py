@@ -190,8 +190,9 @@ def draw_tasks(tasks: Sequence[Task], settings: Settings, step: int) -> list[Tas
     They are a function of the run's seed and the step's number, so that a resumed run agrees.
     """
     rng = np.random.default_rng([settings.seed, step])
-    batches = [hop_balanced(tasks, settings.rounds, rng=rng) for _ in range(1 + settings.resample)]
-    return [task for batch in batches for task in batch]
+    count = settings.rounds // settings.proposals
+    batches = [hop_balanced(tasks, count, rng=rng) for _ in range(1 + settings.resample)]
+    return [task for batch in batches for task in batch for _ in range(settings.proposals)]
 
 
 def _make_validators(settings: Settings, judge: Judge, *, solver: Answerer) -> ValidatorChain:

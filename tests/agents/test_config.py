@@ -40,6 +40,8 @@ def test_nothing_given_is_the_defaults():
         ("guard.max_fall=2", "guard.max_fall must lie in"),
         ("guard.patience=-1", "guard.patience must be finite and not negative"),
         ("resample=-1", "resample must be at least 0"),
+        ("proposals=0", "proposals must be a divisor of rounds, 8, got 0"),
+        ("proposals=3", "proposals must be a divisor of rounds, 8, got 3"),
         ("model.dtype=int8", "dtype must be"),
         ("game.checks.noisy=1", "unknown setting 'game.checks.noisy'; known: similarity"),
         ("game.checks.noise=-1", "checks.noise must be at least 0"),
@@ -51,6 +53,12 @@ def test_nothing_given_is_the_defaults():
 def test_a_wrong_setting_is_named_with_what_would_be_right(override, says):
     with pytest.raises(SettingsError, match=says):
         resolve({}, [override])
+
+
+def test_a_challenger_is_compared_with_itself_where_a_target_is_posed_more_than_once():
+    assert resolve({}, ["proposals=4", "challenger.baseline=group"]).challenger.baseline == "group"
+    with pytest.raises(SettingsError, match="proposals must be 1 with questions"):
+        resolve({}, ["proposals=4", "questions=[atlas:2]", "challenger.lr=0"])
 
 
 def test_a_group_of_one_is_refused():

@@ -72,6 +72,15 @@ def test_refused_proposals_are_learned_from_and_failed_searches_are_not():
     assert [(s.trajectory.episode, s.reward) for s in samples] == [("a/challenger_0", 0.5), ("b/challenger_0", -0.5)]
 
 
+def test_proposals_can_be_compared_with_those_about_the_same_target():
+    isk, tarrow, lone = (Target(answer, 1) for answer in ("Isk", "Tarrow", "Ulm"))
+    targets = {"a": isk, "b": isk, "c": tarrow, "d": tarrow, "e": lone}
+    rounds = [replace(round_of(name, [1, 0]), target=target) for name, target in targets.items()]
+    samples = challenger_samples(rounds, tokens_of(*rounds), by_target=True)
+    assert [sample.group for sample in samples] == [isk, isk, tarrow, tarrow]
+    assert len({sample.group for sample in challenger_samples(rounds, tokens_of(*rounds))}) == 1
+
+
 def test_the_figures_count_every_round_once():
     numbers = describe([round_of("a", [1, 0]), round_of("b", [0, 0]), round_of("c", [], rejection="leak")])
     assert numbers["rounds"] == 3

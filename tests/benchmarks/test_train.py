@@ -14,10 +14,10 @@ from agents.seats import load_model, make_seats
 from benchmarks.datasets import Dataset, load_dataset
 from benchmarks.evaluate import evaluate
 from benchmarks.methods import method
-from benchmarks.train import keep_steps, train
+from benchmarks.train import draw_tasks, keep_steps, train
 from sesa_env.errors import CorpusError, IndexMismatch, InvalidInput, ModelNotFound, SettingsError, UnknownName
 from sesa_env.targets import open_targets
-from sesa_env.types import Question
+from sesa_env.types import Question, Target
 from skill_memory import NoMemory, SkillBank
 
 SMALL = [
@@ -178,6 +178,15 @@ def test_the_solver_itself_verifies_questions_and_learns_nothing_from_it(corpus_
     assert event["checks/rag/tokens_read"] > event["checks/rag/tokens_written"] > 0
     attempts = sum(len(round_["solvers"]) for round_ in lines(run / "rounds.jsonl"))
     assert event["solver/samples"] <= attempts
+
+
+def test_a_target_is_posed_about_as_often_as_asked_and_a_step_has_as_many_rounds():
+    targets = [Target(f"answer {number}", 1 + number % 3) for number in range(30)]
+    drawn = draw_tasks(targets, resolve({}, ["rounds=8", "proposals=4"]), 1)
+    assert len(drawn) == 8
+    assert drawn[:4] == [drawn[0]] * 4
+    assert drawn[4:] == [drawn[4]] * 4
+    assert drawn[0] != drawn[4]
 
 
 def test_targets_of_a_file_are_posed_about_with_their_examples(corpus_file, chat_model_folder, tmp_path):
