@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, GradientCheckpointingLayer
 from transformers.cache_utils import DynamicLayer
@@ -32,6 +33,10 @@ from transformers.cache_utils import DynamicLayer
 from agents.grpo import entropy, pick, vocabulary_logps
 from agents.tokens import TokenTrajectory
 from sesa_env.errors import InvalidInput, SettingsError
+
+_STEP = 32
+"""Lengths are made up to a multiple of this.  A processor's library compiles and keeps code for each shape of a product
+in bfloat16, half a millisecond and three quarters of a megabyte each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +158,26 @@ class Scorer:
 
     def _trained_logits(self, batch: Batch) -> Tensor:
         predicts_NT = batch.mask_NT[:, 1:]  # the position before a written token is the one that predicts it
-        inputs = {"input_ids": batch.token_NT, "attention_mask": batch.attention_NT, "position_ids": batch.position_NT}
+        shared = batch.shared // _STEP * _STEP if self._shares else 0
+        missing = -(batch.token_NT.shape[1] - shared) % _STEP
+        token_NT, attention_NT, position_NT = (
+            functional.pad(part_NT, (0, missing)) for part_NT in (batch.token_NT, batch.attention_NT, batch.position_NT)
+        )
+        inputs = {"input_ids": token_NT, "attention_mask": attention_NT, "position_ids": position_NT}
         if self._split is None:
             logits_NTV: Tensor = self._model(**inputs, use_cache=False).logits
-            return logits_NTV[:, :-1][predicts_NT]
+            return logits_NTV[:, : predicts_NT.shape[1]][predicts_NT]
         body, head = self._split
-        shared = batch.shared if self._shares else 0
         if shared:
             cache = DynamicCache(config=self._model.config)
             body(input_ids=batch.token_NT[:1, :shared], cache=cache, use_cache=True)
             cache.batch_repeat_interleave(len(batch.rows))
-            inputs |= {"input_ids": batch.token_NT[:, shared:], "position_ids": batch.position_NT[:, shared:]}
+            inputs |= {"input_ids": token_NT[:, shared:], "position_ids": position_NT[:, shared:]}
             hidden_NSD = body(**inputs, cache=cache, use_cache=True).last_hidden_state
         else:
             hidden_NSD = body(**inputs, use_cache=False).last_hidden_state
-        logits_MV: Tensor = head(hidden_NSD[:, :-1][predicts_NT[:, shared:]])
+        predicts_NS = predicts_NT[:, shared:]
+        logits_MV: Tensor = head(hidden_NSD[:, : predicts_NS.shape[1]][predicts_NS])
         return logits_MV
 
     @contextmanager

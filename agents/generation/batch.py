@@ -3,15 +3,16 @@
 Rows are flush right, so a step writes one column for all of them; a row that is done makes place for the last one.
 Every step attends to the whole memory, columns not yet written hidden: a part of it would be copied by each matrix
 product in bfloat16.  So it is kept close: it grows a little at a time, and shrinks when the longest rows have left.
-What was written is handed back to a row's own memory when it leaves.
+What was written is handed back to a row's own memory when it leaves.  Places are a multiple of `_PLACES`, and what is
+computed in those without a row is never looked at.
 
     batch = Batch(rows)
-    model(..., position_ids=batch.position_N[None], plan=batch)
+    model(..., position_ids=batch.position_P[None], plan=batch)
     batch.advance(tokens)                    # those just read, in the order of `batch.rows`
     batch.leave([0, 5])
 
-Dimension key: N row, H key head, G query head of a key head, Q query, T token of the memory, K key of a root, D head
-size.
+Dimension key: N row, P place of one, H key head, G query head of a key head, Q query, T token of the memory, K key of a
+root, D head size.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from agents.generation.rows import Row, join_roots, shared_roots
 
 _ROOM = 32
 """Columns by which the memory grows, and that must be free of any row's keys before it shrinks."""
+_PLACES = 8
+"""Shapes of products must be few (`agents.generation.attention`), and rows leave one by one."""
 
 
 class Batch:
@@ -44,41 +47,41 @@ class Batch:
         self._written: list[list[int]] = [[] for _ in rows]
         self._start = self._column = max(row.own for row in rows)
         """Where tokens written here begin, and where the next one goes."""
-        width = self._width()
+        width, places = self._width(), self._places()
         # What is hidden must still be a number, so it is zero.
-        self._kv = [self._shape.zeros(width, rows=len(rows)) for _ in range(self._shape.layers)]  # (2, N, H, T, D)
-        self._bias_N111T = self._kv[0].new_full((len(rows), 1, 1, 1, width), HIDDEN)
+        self._kv = [self._shape.zeros(width, rows=places) for _ in range(self._shape.layers)]  # (2, P, H, T, D)
+        self._bias_P111T = self._kv[0].new_full((places, 1, 1, 1, width), HIDDEN)
         for place, row in enumerate(rows):
             for memory, kv in zip(self._kv, row.kv, strict=True):
                 memory[:, place, :, self._start - row.own : self._start] = kv[:, :, : row.own]
             row.kv = self._shape.empty(0)
-            self._bias_N111T[place, ..., self._start - row.own : self._start + 1] = 0.0
-        self.position_N = torch.empty(0)
-        """Where in its text each row's next token stands."""
+            self._bias_P111T[place, ..., self._start - row.own : self._start + 1] = 0.0
+        self.position_P = torch.empty(0)
+        """Where in its text each row's next token stands; 0 in places without a row."""
         self._arrange()
 
     def attend(self, layer: int, query_HGTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, scores: Scores) -> Tensor:
         """Keep the new keys and values and return what each token's query finds: (H, G, T, D), float32."""
-        query_NHG1D = query_HGTD.permute(2, 0, 1, 3).unsqueeze(3)
-        key_NHTD, value_NHTD = self._kv[layer][:, : len(self.rows)].unbind(0)
-        key_NHTD[:, :, self._column] = key_HTD.transpose(0, 1)
-        value_NHTD[:, :, self._column] = value_HTD.transpose(0, 1)
+        query_PHG1D = query_HGTD.permute(2, 0, 1, 3).unsqueeze(3)
+        key_PHTD, value_PHTD = self._kv[layer][:, : len(query_PHG1D)].unbind(0)
+        key_PHTD[:, :, self._column] = key_HTD.transpose(0, 1)
+        value_PHTD[:, :, self._column] = value_HTD.transpose(0, 1)
         # Flush right, all rows write the same column, so a window begins at the same column for all of them too.
         first = 0 if scores.window is None else max(0, self._column + 1 - scores.window)
-        bias_N111T = self._bias_N111T[: len(self.rows), ..., first:]
-        found = look_up(query_NHG1D, key_NHTD[:, :, first:], value_NHTD[:, :, first:], scores, bias=bias_N111T)
+        bias_P111T = self._bias_P111T[: len(query_PHG1D), ..., first:]
+        found = look_up(query_PHG1D, key_PHTD[:, :, first:], value_PHTD[:, :, first:], scores, bias=bias_P111T)
         own = Found(found.value.squeeze(3).permute(1, 2, 0, 3), found.lse.squeeze(3).permute(1, 2, 0))
-        return join_roots(own, self._roots, layer, query_HGTD, self.position_N, scores)
+        return join_roots(own, self._roots, layer, query_HGTD, self.position_P, scores)
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Take note of the tokens just read, one per row."""
         for written, token in zip(self._written, tokens, strict=True):
             written.append(token)
         self._column += 1
-        self.position_N = self.position_N + 1
-        if self._column == self._bias_N111T.shape[-1]:
+        self.position_P = self.position_P + 1
+        if self._column == self._bias_P111T.shape[-1]:
             self._move(first=0)
-        self._bias_N111T[..., self._column : self._column + 1] = 0.0
+        self._bias_P111T[..., self._column : self._column + 1] = 0.0
 
     def leave(self, places: Collection[int]) -> None:
         """Hand back what these rows wrote and go on without them."""
@@ -90,7 +93,7 @@ class Batch:
             if place != last:
                 for kv in self._kv:
                     kv[:, place] = kv[:, last]
-                self._bias_N111T[place] = self._bias_N111T[last]
+                self._bias_P111T[place] = self._bias_P111T[last]
                 self.rows[place], self._written[place] = last_row, last_written
         if places and self.rows:
             first = self._start - max(row.own for row in self.rows)
@@ -102,19 +105,23 @@ class Batch:
         """Return how many columns to have: multiples of a number, so that shapes of products recur."""
         return (self._column // _ROOM + 1) * _ROOM
 
+    def _places(self) -> int:
+        """Return how many places the rows take up."""
+        return -(-len(self.rows) // _PLACES) * _PLACES
+
     def _move(self, *, first: int) -> None:
         """Move to new memory without the columns before `first`, a layer at a time, so that little is there twice."""
         kept = slice(first, self._column)
         self._start, self._column = self._start - first, self._column - first
-        rows, width = len(self.rows), self._width()
+        places, width = self._places(), self._width()
         for layer, old in enumerate(self._kv):
-            self._kv[layer] = functional.pad(old[:, :rows, :, kept], (0, 0, 0, width - self._column))
-        self._bias_N111T = functional.pad(self._bias_N111T[:rows, ..., kept], (0, width - self._column), value=HIDDEN)
-        self._bias_N111T[..., self._column : self._column + 1] = 0.0
+            self._kv[layer] = functional.pad(old[:, :places, :, kept], (0, 0, 0, width - self._column))
+        self._bias_P111T = functional.pad(self._bias_P111T[:places, ..., kept], (0, width - self._column), value=HIDDEN)
+        self._bias_P111T[..., self._column : self._column + 1] = 0.0
 
     def _arrange(self) -> None:
         """Look up how long each row is, and which rows share a root."""
         device = self._shape.device
         lengths = [len(row) + len(written) for row, written in zip(self.rows, self._written, strict=True)]
-        self.position_N = torch.tensor(lengths, device=device)
+        self.position_P = torch.tensor([*lengths, *[0] * (self._places() - len(lengths))], device=device)
         self._roots = shared_roots([row.root for row in self.rows], device=device)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from agents.generation.attention import HIDDEN, Found, Scores, join, look_up
@@ -24,6 +25,8 @@ from sesa_env.errors import InvalidInput
 
 _STEP = 64
 """Room for keys is made in multiples of this many tokens."""
+_READ = 32
+"""Tokens are read in multiples of this: shapes of products must be few (`agents.generation.attention`)."""
 
 
 class Shape(NamedTuple):
@@ -181,7 +184,9 @@ class Reading:
         self.position_T = torch.cat(
             [torch.arange(len(row), len(row) + stop - start, device=shape.device) for row, start, stop in spans]
         )
-        """Where in its text each token stands."""
+        missing = -len(self.position_T) % _READ
+        self.position_T = functional.pad(self.position_T, (0, missing))
+        """Where in its text each token stands; 0 where a token only fills the sequence up."""
         self._roots = shared_roots(
             [row.root for row, start, stop in spans for _ in range(start, stop)], device=shape.device
         )
@@ -195,7 +200,9 @@ class Reading:
             _keep(row, layer, key_HTD[:, start:stop], value_HTD[:, start:stop])
             kv_2HKD = row.kv[layer, :, :, : row.own + stop - start]
             found.append(_look_up(query_HGTD[:, :, start:stop], kv_2HKD, scores))
-        own = Found(*(torch.cat(part, dim=2) for part in zip(*found, strict=True)))
+        value_HGTD, lse_HGT = (torch.cat(part, dim=2) for part in zip(*found, strict=True))
+        missing = query_HGTD.shape[2] - lse_HGT.shape[2]
+        own = Found(functional.pad(value_HGTD, (0, 0, 0, missing)), functional.pad(lse_HGT, (0, missing)))
         return join_roots(own, self._roots, layer, query_HGTD, self.position_T, scores)
 
 

@@ -202,7 +202,7 @@ class Writer:
             writing = [rows[row] for row in batch.rows]
             if step:
                 tokens = [text.written[-1] for text in writing]
-                logits_NV = self._forward(tokens, batch.position_N, batch)
+                logits_NV = self._forward(tokens, batch.position_P, batch)
                 batch.advance(tokens)
             uniform_N = uniform_NT[self._tensor([text.number for text in writing]), step]
             token_N, logp_N = sample(logits_NV, temperature=temperature, uniform_N=uniform_N)
@@ -225,15 +225,19 @@ class Writer:
                 self.kept.put(text.name, row, waiting=names or ())
 
     def _forward(self, tokens: Sequence[int], position_T: Tensor, plan: Plan, *, keep: Tensor | int = 0) -> Tensor:
-        """Run the model over the new tokens of all rows and return the logits, (T or len(keep), V)."""
+        """Run the model over the new tokens of all rows and return the logits, (T or len(keep), V).
+
+        The sequence is filled up to as many tokens as there are positions.
+        """
+        filling = [0] * (len(position_T) - len(tokens))
         logits_1TV: Tensor = self._model(
-            input_ids=self._tensor(tokens)[None],
+            input_ids=self._tensor([*tokens, *filling])[None],
             position_ids=position_T[None],
             use_cache=False,
             logits_to_keep=keep,
             plan=plan,
         ).logits
-        return logits_1TV[0]
+        return logits_1TV[0, : len(tokens)]
 
     def _tensor(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, device=self._shape.device)

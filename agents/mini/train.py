@@ -102,6 +102,11 @@ class MiniSettings:
             raise InvalidInput(f"batch_tokens must be at least max_tokens, {self.max_tokens}, got {self.batch_tokens}")
 
 
+_STEP = 32
+"""Batches are padded to a multiple of so many tokens: a processor's library compiles and keeps code for each shape of a
+product in bfloat16, which came to gigabytes when every batch had a length of its own."""
+
+
 class Encoded(NamedTuple):
     """A lesson in T tokens, with True where the assistant wrote."""
 
@@ -264,15 +269,20 @@ def _sample_texts(settings: MiniSettings) -> Iterator[str]:
 def _by_length(lessons: Sequence[Encoded], batch_tokens: int) -> list[list[Encoded]]:
     groups: list[list[Encoded]] = []
     for lesson in sorted(lessons, key=lambda one: len(one.token_T)):
-        if groups and (len(groups[-1]) + 1) * len(lesson.token_T) <= batch_tokens:
+        if groups and (len(groups[-1]) + 1) * _padded(lesson) <= batch_tokens:
             groups[-1].append(lesson)
         else:
             groups.append([lesson])
     return groups
 
 
+def _padded(lesson: Encoded) -> int:
+    """Return the length of a batch in which this lesson is the longest."""
+    return -(-len(lesson.token_T) // _STEP) * _STEP
+
+
 def _batch(lessons: Sequence[Encoded]) -> Batch:
-    longest = max(len(lesson.token_T) for lesson in lessons)
+    longest = max(map(_padded, lessons))
     token_BT = torch.zeros((len(lessons), longest), dtype=torch.long)
     attention_BT = torch.zeros((len(lessons), longest), dtype=torch.long)
     written_BT = torch.zeros((len(lessons), longest), dtype=torch.bool)

@@ -183,12 +183,12 @@ def test_each_token_is_read_once_and_equal_prompts_are_read_together(model):
     try:
         first = write(writer, prompts, temperature=1.0, steps=4, names=names)
         # The last token of a turn is not read before the next turn.
-        assert sum(seen) == 40 + 10 + 15 + 6 * 3
+        assert sum(seen) == 64 + 32 + 8 * 3  # 40, 10 + 15, and 6 three times, made up to multiples of 32 and of 8
         seen.clear()
         observations = [tokens(rng, length) for length in (7, 3, 9, 1, 5, 6)]
         grown = [[*p, *c.token_T, *o] for p, c, o in zip(prompts, first, observations, strict=True)]
         write(writer, grown, temperature=1.0, steps=4, names=names)
-        assert sum(seen) == 6 + 31 + 6 * 3
+        assert sum(seen) == 64 + 8 * 3  # 6 + 31
     finally:
         hook.remove()
 
@@ -204,7 +204,7 @@ def test_a_beginning_found_once_is_shared_by_those_who_come_later(model):
         write(writer, [start + tokens(rng, 10)] * 2, steps=1, names=["a", "b"])  # its beginning is all of the prompt
         seen.clear()
         completions = write(writer, late, steps=1, names=["c", "d"])
-        assert sum(seen) == 6 + 8
+        assert sum(seen) == 32  # 6 + 8
     finally:
         hook.remove()
     assert [one.token_T for one in completions] == [greedy(model, prompt, 1) for prompt in late]
@@ -412,6 +412,28 @@ def test_attention_is_torchs_own_and_parts_make_the_whole(monkeypatch, causal, s
         parts = [look_up(query, key[:, :, s], value[:, :, s], Scores(0.3), bias=bias[:, s]) for s in spans]
         for one, other in zip(found, join(*parts), strict=True):
             torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_texts_that_end_one_by_one_need_few_shapes_of_products(model):
+    rows = set()
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, operation, types, arguments=(), how=None):
+            if operation is torch.ops.aten.mm.default:
+                rows.add(len(arguments[0]))
+            elif operation is torch.ops.aten.bmm.default:
+                rows.add(len(arguments[0]) // model.config.num_key_value_heads)
+            return operation(*arguments, **(how or {}))
+
+    rng = random.Random(5)
+    prompts = [tokens(rng, 40 + 3 * row) for row in range(11)]
+    ends = dict(enumerate(range(2, 13)))
+    with Watch():
+        written = write(
+            make_writer(model, side_by_side=11), prompts, steps=12, stopped=lambda ids: len(ids) >= ends[ids[0] % 11]
+        )
+    assert len({len(one.token_T) for one in written}) > 3
+    assert {count for count in rows if count % 8} <= {1, len(prompts)}  # a row that reads alone; the output layer
 
 
 def test_reading_spans_of_many_lengths_needs_few_shapes_of_products():

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import PreTrainedTokenizerFast
 
 from agents.base import Message
 from agents.config import ModelSettings, resolve
 from agents.mini.lessons import Lesson
 from agents.mini.model import new_model
 from agents.mini.tokenizer import TAGS, train_tokenizer
-from agents.mini.train import STATE_FILE, MiniSettings, encode, train
+from agents.mini.train import STATE_FILE, MiniSettings, encode, lessons_of, train
 from agents.policies.hf import LanguageModel
 from sesa_env.errors import InvalidInput
 
@@ -96,6 +97,13 @@ def test_lessons_are_encoded_as_the_policy_sees_them_in_play(trained: Path) -> N
     assert encoded.token_T == [*ids, *searched, *reply, *answered]
     parts = [(ids, False), (searched, True), (reply, False), (answered, True)]
     assert encoded.written_T == [flag for part, flag in parts for _ in part]
+
+
+def test_batches_are_of_few_lengths_and_keep_their_limit(trained: Path) -> None:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(trained / "model")
+    shapes = {tuple(batch.token_BT.shape) for batch in lessons_of(1, TINY, tokenizer)}
+    assert shapes
+    assert all(length % 32 == 0 and rows * length <= TINY.batch_tokens for rows, length in shapes)
 
 
 def test_the_loss_falls_and_the_log_says_so(trained: Path) -> None:

@@ -44,7 +44,7 @@ def row(position, prompt, *parts, advantage=1.0):
     return Row(position, sequence.freeze(episode=f"e{position}"), advantage)
 
 
-def group(prompt=tuple(range(1, 20))):
+def group(prompt=tuple(range(1, 41))):
     return [
         row(0, prompt, [30, 31], [40, 41, 42], [32]),
         row(1, prompt, [33]),
@@ -86,9 +86,9 @@ def test_a_shared_prompt_changes_neither_scores_nor_gradients(attention, dtype):
 
 def test_a_shared_prompt_is_run_once_and_one_that_differs_is_not():
     rows = group()
-    assert tokens_run(tiny_model(), rows) == 18 + 3 * (27 - 18)  # the prompt's last token predicts, so it is run thrice
-    other = [*rows[:2], row(2, [9] * 19, [34])]
-    assert tokens_run(tiny_model(), other) == 3 * 25
+    assert tokens_run(tiny_model(), rows) == 32 + 3 * 32  # multiples of 32 of a prompt of 40 and a longest of 48
+    other = [*rows[:2], row(2, [9] * 40, [34])]
+    assert tokens_run(tiny_model(), other) == 3 * 64
 
 
 def test_a_prompt_that_is_the_beginning_of_another_is_shared_up_to_its_last_token():
@@ -102,7 +102,7 @@ def test_a_model_that_forgets_runs_every_prompt_whole():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = MistralForCausalLM(config).eval()
-    assert tokens_run(model, group()) == 3 * 27
+    assert tokens_run(model, group()) == 3 * 64
 
 
 def test_micro_batches_put_attempts_at_one_question_together_when_that_leaves_less_to_run():
