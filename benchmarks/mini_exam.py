@@ -5,7 +5,8 @@
 
 Every question is played through the real environment, greedily, once.  Questions behind a wording gap are asked three
 times: without skills, with the one that translates the world's own word, and with irrelevant ones only.  So are
-questions about a page in plain words ("no gap"), where the relevant skill is true, but of other pages.
+questions about a page in plain words ("no gap"), where the relevant skill is true, but of other pages.  "distilled" is
+the relevant skill as the rule-based distiller writes it: the word alone, without the kind of page.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from sesa_env.errors import InvalidInput
 from sesa_env.game import GameSettings
 from sesa_env.types import Question
 from skill_memory import NoMemory, Skill
+from skill_memory.wording import Gap, translate
 
 ENTITIES = 1000
 BATCH = 50
 TOKEN_BUDGET = 400
-NONE, RELEVANT, IRRELEVANT = "none", "relevant", "irrelevant"
+NONE, RELEVANT, DISTILLED, IRRELEVANT = "none", "relevant", "distilled", "irrelevant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def table(rows: Sequence[MiniRow]) -> str:
     """Return exact match by family and kind of skills, with 95 % intervals, as text."""
     lines = [f"{'family':<14} {'skills':<11} {'n':>5}  {'EM':>5}  {'95 % interval':<15} {'searches':>8}"]
     for family in dict.fromkeys(row.family for row in rows):
-        for skills in (NONE, RELEVANT, IRRELEVANT):
+        for skills in (NONE, RELEVANT, DISTILLED, IRRELEVANT):
             group = [row for row in rows if (row.family, row.skills) == (family, skills)]
             if group:
                 solved = sum(row.solved for row in group)
@@ -136,11 +138,11 @@ def _exam(classroom: Classroom, count: int) -> Iterator[tuple[str, str, dict[str
     gaps = [q for q in shuffled if q.family == "wording-gap" and len(classroom.coined(q)) == 1 and (q.hops or 9) <= 2]
     for family, unseen in (("gap, seen", False), ("gap, unseen", True)):
         asked = [q for q in gaps if (classroom.coined(q)[0].relation.name in UNSEEN) == unseen][:count]
-        for skills in (NONE, RELEVANT, IRRELEVANT):
+        for skills in (NONE, RELEVANT, DISTILLED, IRRELEVANT):
             yield family, skills, {q.text: (q, _skills(classroom, q, skills, rng)) for q in asked}
     asked = [q for q in shuffled if q.family != "comparison" and (q.hops or 9) <= 2 and not classroom.coined(q)]
     asked = [q for q in asked if _translatable(classroom, q)][:count]
-    for skills in (NONE, RELEVANT, IRRELEVANT):
+    for skills in (NONE, RELEVANT, DISTILLED, IRRELEVANT):
         yield "no gap", skills, {q.text: (q, _skills(classroom, q, skills, rng)) for q in asked}
 
 
@@ -154,10 +156,12 @@ def _skills(classroom: Classroom, question: Question, kind: str, rng: np.random.
         return []
     names = [step.relation.name for step in classroom.steps(question)]
     skills = [draw_irrelevant(names, question=question.text, coin=classroom.coin, rng=rng) for _ in range(2)]
-    if kind == RELEVANT:
+    if kind in (RELEVANT, DISTILLED):
         step = (classroom.coined(question) or _translatable(classroom, question))[0]
         suffix = step.relation.query_words(back=step.back, reworded=True)
-        hint = draw_hint(step.relation, back=step.back, suffix=suffix, rng=rng, question=question.text)
+        hint = translate(Gap((step.relation.cue,), step.relation.gap_cue))
+        if kind == RELEVANT:
+            hint = draw_hint(step.relation, back=step.back, suffix=suffix, rng=rng, question=question.text)
         skills.insert(int(rng.integers(len(skills) + 1)), hint)
     return skills
 

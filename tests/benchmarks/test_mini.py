@@ -8,7 +8,7 @@ from agents.mini.lessons import Classroom
 from agents.mini.train import MiniSettings, train
 from benchmarks.mini_challenge import ChallengeRow, challenge
 from benchmarks.mini_challenge import table as shares_table
-from benchmarks.mini_exam import IRRELEVANT, NONE, RELEVANT, MiniRow, evaluate_policy, table
+from benchmarks.mini_exam import DISTILLED, IRRELEVANT, NONE, RELEVANT, MiniRow, evaluate_policy, table
 from sesa_env.corpora.atlas import generate
 from sesa_env.errors import InvalidInput
 
@@ -29,7 +29,7 @@ def test_every_family_is_examined_without_skills_and_with_irrelevant_ones(rows):
     for hops in (1, 2, 3, 4):
         assert {(f"{hops} hop", NONE), (f"{hops} hop", IRRELEVANT)} <= asked
     for family in ("gap, seen", "gap, unseen", "no gap"):
-        assert {(family, skills) for skills in (NONE, RELEVANT, IRRELEVANT)} <= asked
+        assert {(family, skills) for skills in (NONE, RELEVANT, DISTILLED, IRRELEVANT)} <= asked
     assert all(row.world == 1 for row in rows)
 
 
