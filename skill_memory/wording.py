@@ -165,9 +165,8 @@ def _same(one: str, other: str) -> bool:
 def _asked(failure: Failure, name: str, *, names: Sequence[str], read: bool) -> tuple[str, ...]:
     """Return the question's words for what it asks of a name; nothing when they cannot be told from the others.
 
-    They are those that the attempt itself searched for with the name.  If it used a word of its own ("written" for
-    "wrote"), they are the question's only one.  If it used none, and so missed the page, they are guessed: of a name in
-    the question, all its words; else those of the last relation that is known by its words.
+    They are those that the attempt itself searched for with the name.  If it did not, and so missed the page, they are
+    guessed: of a name in the question, all its words; else those of the last relation that is known by its words.
     """
     kinds = {word.casefold() for word in _KIND.findall(failure.question)}
     no_words = {*_FUNCTION, *_words(names), *_proper(failure)}
@@ -175,8 +174,6 @@ def _asked(failure: Failure, name: str, *, names: Sequence[str], read: bool) -> 
     own = [word for word in own if word not in kinds] or own
     beside = _words(query for query in failure.trajectory.queries if contains_answer(query, name))
     asked = [word for word in own if _have_akin([word], beside)]
-    if not asked and len(own) == 1 and not no_words.issuperset(beside):
-        asked = own
     if not asked and not read:
         asked = own if contains_answer(failure.question, name) else _last_relation(failure.question, own)
     asked = [word for word in asked if word not in _PLAIN] or asked
