@@ -201,7 +201,7 @@ class SelfPlay:
 
         Where they share weights, the solver's gap to the sampler is measured before the challenger's update moves them.
         """
-        by_target = self.settings.proposals > 1
+        by_target = self.settings.challenger.baseline == "group"  # else a lone proposal counts, too
         batches = {
             CHALLENGER: challenger_samples(rounds, tokens, by_target=by_target),
             SOLVER: solver_samples(rounds, tokens),
