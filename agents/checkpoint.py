@@ -83,15 +83,28 @@ def has_checkpoint(folder: Path) -> bool:
     return bool(_complete(folder))
 
 
+def first_checkpoint(folder: Path) -> Path:
+    """Return the oldest complete checkpoint, which a run makes before its first step.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    return _require_complete(folder)[0]
+
+
 def latest_checkpoint(folder: Path) -> Path:
     """Return the newest complete checkpoint.
 
     Raises:
         InvalidInput: there is none.
     """
+    return _require_complete(folder)[-1]
+
+
+def _require_complete(folder: Path) -> list[Path]:
     if not has_checkpoint(folder):
         raise InvalidInput(f"no complete checkpoint in {folder}")
-    return _complete(folder)[-1]
+    return _complete(folder)
 
 
 def _complete(folder: Path) -> list[Path]:

@@ -5,7 +5,7 @@
     print(table(plan, rows))
 
     plan.yaml     what was asked for; a folder belongs to one plan
-    ARM-SEED/     the run of each arm and seed, its rows in eval.jsonl
+    ARM-SEED/     the run of each arm and seed, its rows in eval.jsonl and, of its challenger, in posed.jsonl
     rows.jsonl    all rows, once all runs are done
 
 What has its rows is not run again, and a run that was interrupted goes on from its last checkpoint.
@@ -28,6 +28,7 @@ import yaml
 
 from benchmarks.report import Row, read_rows, write_rows
 from benchmarks.statistics import Estimate, mean_over_seeds
+from sesa_env.corpora import is_atlas
 from sesa_env.errors import InvalidInput, SettingsError, UnknownName
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Job = tuple[str, int]
 """An arm and a seed."""
 
 PLANS = Path(__file__).with_name("plans")
-PLAN_FILE, ROWS_FILE, EVAL_FILE = "plan.yaml", "rows.jsonl", "eval.jsonl"
+PLAN_FILE, ROWS_FILE, EVAL_FILE, POSED_FILE = "plan.yaml", "rows.jsonl", "eval.jsonl", "posed.jsonl"
 BOOTSTRAP_SEED = 0
 
 
@@ -57,6 +58,8 @@ class Plan:
     """Settings that all arms share; an arm's own come after them."""
     limit: int = 500
     """Most questions of each data set."""
+    targets: int = 0
+    """Targets that each run's challenger poses for before its training and after, in the world of the first data."""
     compare: tuple[str, ...] = ()
     """Differences to report, written "ARM/MEMORY - ARM/MEMORY", such as "sesa/on - ssp/off"."""
 
@@ -65,6 +68,12 @@ class Plan:
             raise SettingsError("arms must name at least one, got none")
         if not self.data:
             raise SettingsError("data must name at least one set of questions, got none")
+        for name, least in (("limit", 1), ("targets", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise SettingsError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if self.targets and not is_atlas(self.data[0]):
+            raise SettingsError(f'targets must come with data that begins with "atlas:SEED", got {self.data[0]!r}')
         for pair in self.compare:
             sides = pair.split(" - ")
             known = len(sides) == 2 and all(side.partition("/")[0] in self.arms for side in sides)
@@ -112,7 +121,7 @@ def load_plan(name: str) -> Plan:
     arms = values.pop("arms")
     if not isinstance(arms, dict) or not all(map(_is_texts, arms.values())):
         raise SettingsError(f"{path}: arms must map names to lists of settings, got {arms!r:.80}")
-    for key in values.keys() - {"limit"}:
+    for key in values.keys() - {"limit", "targets"}:
         if not _is_texts(values[key]):
             raise SettingsError(f"{path}: {key} must be a list of texts, got {values[key]!r:.80}")
         values[key] = tuple(values[key])
@@ -186,6 +195,7 @@ def run_one(plan: Plan, out: Path, job: Job, *, on_step: Callable[[StepReport], 
     from agents.checkpoint import has_checkpoint
     from benchmarks.datasets import load_dataset
     from benchmarks.evaluate import evaluate
+    from benchmarks.posing import pose, write_posings
     from benchmarks.train import CHECKPOINTS, train
 
     folder = _folder(out, *job)
@@ -193,6 +203,8 @@ def run_one(plan: Plan, out: Path, job: Job, *, on_step: Callable[[StepReport], 
     if folder.exists() and not resume:  # killed before it had anything to keep
         shutil.rmtree(folder)
     train(None if resume else settings_of(plan, *job), folder, resume=resume, on_step=on_step)
+    if plan.targets:
+        write_posings(pose(folder, targets=plan.targets, corpus=plan.data[0]), folder / POSED_FILE)
     rows = [row for name in plan.data for row in evaluate(folder, load_dataset(name, limit=plan.limit))]
     write_rows(rows, folder / EVAL_FILE)
 
@@ -251,14 +263,14 @@ def table(plan: Plan, rows: Sequence[Row]) -> str:
     for line in lines(rows):
         text.append(
             f"{line.arm:<{width}} {line.memory:<8} {line.seeds:>5} {line.em.n:>5} {100 * line.em.value:>6.1f}  "
-            f"{_interval(line.em):<16} {100 * line.f1:>5.1f} {line.searches:>8.2f} {line.written:>6.1f}"
+            f"{line.em.bounds():<16} {100 * line.f1:>5.1f} {line.searches:>8.2f} {line.written:>6.1f}"
         )
     text += _family_lines(rows)
     if plan.compare:
         longest = max(map(len, plan.compare))
         text += ["", f"{'paired difference':<{longest}} {'n':>5} {'EM':>6}  95 % interval"]
         text += [
-            f"{one.pair:<{longest}} {one.em.n:>5} {100 * one.em.value:>+6.1f}  {_interval(one.em, '+')}"
+            f"{one.pair:<{longest}} {one.em.n:>5} {100 * one.em.value:>+6.1f}  {one.em.bounds('+')}"
             for one in contrasts(plan, rows)
         ]
     return "\n".join(text)
@@ -335,12 +347,6 @@ def _line(arm: str, memory: str, rows: Sequence[Row]) -> Line:
         searches=sum(row.searches for row in scored) / len(scored),
         written=sum(row.completion_tokens for row in scored) / len(scored),
     )
-
-
-def _interval(estimate: Estimate, sign: str = "") -> str:
-    if estimate.interval is None:
-        return f"none: {estimate.why_none}"
-    return f"[{100 * estimate.interval.low:{sign}.1f}, {100 * estimate.interval.high:{sign}.1f}]"
 
 
 def _is_texts(value: Any) -> bool:

@@ -209,8 +209,9 @@ def bench_command(
 ) -> None:
     """Train several methods with several seeds, and compare them question by question."""
     _quiet_libraries()
-    from benchmarks.bench import bench, load_plan, table
+    from benchmarks.bench import POSED_FILE, bench, load_plan, table
     from benchmarks.learning import change_table, plot_learning, read_changes
+    from benchmarks.posing import posing_table, read_posings
     from benchmarks.skill_effects import effect_table, read_effects
 
     folder = out or Path("runs") / Path(plan).stem
@@ -229,6 +230,9 @@ def bench_command(
     if changes := read_changes(folder, arms=arms, seeds=seeds):
         texts.append(change_table(changes))
         plot_learning(folder, arms=arms, seeds=seeds, path=folder / "learning.png")
+    if asked.targets:
+        runs = [folder / f"{arm}-{seed}" / POSED_FILE for arm in arms for seed in range(seeds)]
+        texts.append(posing_table([row for run in runs for row in read_posings(run)]))
     if effects := read_effects(folder, arms=arms, rows=rows, seeds=seeds):
         texts.append(effect_table(effects))
     text = "\n\n".join(texts)

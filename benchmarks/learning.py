@@ -102,12 +102,10 @@ def change_table(changes: Sequence[Change]) -> str:
     width = max([len("arm"), *(len(change.arm) for change in changes)])
     lines = [f"{'arm':<{width}} seed  {'in training':<16} {'first':>6} {'last':>6} {'change':>7}  95 % interval"]
     for one in changes:
-        interval = one.difference.interval
-        bounds = f"[{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]" if interval else one.difference.why_none
         seed = "all" if one.seed is None else one.seed
         lines.append(
             f"{one.arm:<{width}} {seed:>4}  {one.measure:<16} {100 * one.first:>6.1f} {100 * one.last:>6.1f} "
-            f"{100 * one.difference.value:>+7.1f}  {bounds}"
+            f"{100 * one.difference.value:>+7.1f}  {one.difference.bounds('+')}"
         )
     return "\n".join(lines)
 

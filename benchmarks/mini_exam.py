@@ -3,10 +3,11 @@
     rows = evaluate_policy(folder, worlds=[1, 3, 5], questions=500)
     print(table(rows))
 
-Every question is played through the real environment, greedily, once.  Questions behind a wording gap are asked three
-times: without skills, with the one that translates the world's own word, and with irrelevant ones only.  So are
-questions about a page in plain words ("no gap"), where the relevant skill is true, but of other pages.  "distilled" is
-the relevant skill as the rule-based distiller writes it: the word alone, without the kind of page.
+Every question is played through the real environment, greedily, once.  Questions behind a wording gap are asked with
+different skills: none, the one that translates the world's own word ("relevant", "distilled") beside two irrelevant
+ones, or irrelevant ones only.  So are questions about a page in plain words ("no gap"), where the relevant skill is
+true, but of other pages, and questions about pages with unexpected English words ("gap, English"), which self-play has.
+"distilled" is the relevant skill as the rule-based distiller writes it: the word alone, without the kind of page.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from agents.config import ModelSettings
-from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant
+from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, fitting_triggers
 from agents.mini.lessons import Classroom, Step
 from agents.policies import recommended_settings
 from agents.policies.hf import LanguageModel
@@ -70,7 +71,7 @@ def evaluate_policy(
 
     Args:
         folder: the policy, as a transformers folder.
-        worlds: odd seeds; each world has jargon of its own.
+        worlds: odd seeds; each world is asked about with jargon of its own, and at last without.
         questions: of each family in each world, at most.
         top_k: passages per search.
         settings: how the policy is loaded; None is what it was made for, in float32.
@@ -87,9 +88,10 @@ def evaluate_policy(
     )
     rows = []
     for world in worlds:
-        classroom = Classroom(generate(world, entities=ENTITIES, jargon=True), seed=0)
-        for family, skills, asked in _exam(classroom, questions):
-            rows += _sit(model, classroom, family, skills, asked, GameSettings(top_k=top_k))
+        for jargon, draw in ((True, _exam), (False, _english_exam)):
+            classroom = Classroom(generate(world, entities=ENTITIES, jargon=jargon), seed=0)
+            for family, skills, asked in draw(classroom, questions):
+                rows += _sit(model, classroom, family, skills, asked, GameSettings(top_k=top_k))
     return rows
 
 
@@ -126,7 +128,10 @@ def table(rows: Sequence[MiniRow]) -> str:
     return "\n".join(lines)
 
 
-def _exam(classroom: Classroom, count: int) -> Iterator[tuple[str, str, dict[str, tuple[Question, list[Skill]]]]]:
+Part = tuple[str, str, dict[str, tuple[Question, list[Skill]]]]
+
+
+def _exam(classroom: Classroom, count: int) -> Iterator[Part]:
     """Yield the parts of the exam: family, kind of skills, and the questions by text with their skills."""
     rng = np.random.default_rng([classroom.atlas.seed, 1])
     pool = classroom.atlas.all_questions
@@ -135,7 +140,7 @@ def _exam(classroom: Classroom, count: int) -> Iterator[tuple[str, str, dict[str
         plain = [q for q in shuffled if q.hops == hops and not classroom.coined(q)][:count]
         for skills in (NONE, IRRELEVANT):
             yield f"{hops} hop", skills, {q.text: (q, _skills(classroom, q, skills, rng)) for q in plain}
-    gaps = [q for q in shuffled if q.family == "wording-gap" and len(classroom.coined(q)) == 1 and (q.hops or 9) <= 2]
+    gaps = _gaps(classroom, shuffled)
     for family, unseen in (("gap, seen", False), ("gap, unseen", True)):
         asked = [q for q in gaps if (classroom.coined(q)[0].relation.name in UNSEEN) == unseen][:count]
         for skills in (NONE, RELEVANT, DISTILLED, IRRELEVANT):
@@ -144,6 +149,21 @@ def _exam(classroom: Classroom, count: int) -> Iterator[tuple[str, str, dict[str
     asked = [q for q in asked if _translatable(classroom, q)][:count]
     for skills in (NONE, RELEVANT, DISTILLED, IRRELEVANT):
         yield "no gap", skills, {q.text: (q, _skills(classroom, q, skills, rng)) for q in asked}
+
+
+def _english_exam(classroom: Classroom, count: int) -> Iterator[Part]:
+    """Yield the parts about a world whose reworded pages use unexpected English words."""
+    rng = np.random.default_rng([classroom.atlas.seed, 2])
+    pool = classroom.atlas.all_questions
+    asked = _gaps(classroom, [pool[i] for i in rng.permutation(len(pool)).tolist()])[:count]
+    for skills in (NONE, RELEVANT, DISTILLED, IRRELEVANT):
+        yield "gap, English", skills, {q.text: (q, _skills(classroom, q, skills, rng)) for q in asked}
+
+
+def _gaps(classroom: Classroom, questions: Sequence[Question]) -> list[Question]:
+    """Return the short questions with one hop whose page has another word."""
+    short = [q for q in questions if q.family == "wording-gap" and (q.hops or 9) <= 2]
+    return [q for q in short if len(classroom.coined(q)) == 1]
 
 
 def _translatable(classroom: Classroom, question: Question) -> list[Step]:
@@ -159,7 +179,8 @@ def _skills(classroom: Classroom, question: Question, kind: str, rng: np.random.
     if kind in (RELEVANT, DISTILLED):
         step = (classroom.coined(question) or _translatable(classroom, question))[0]
         suffix = step.relation.query_words(back=step.back, reworded=True)
-        hint = translate(Gap((step.relation.cue,), step.relation.gap_cue))
+        trigger, *_ = (*fitting_triggers(step.relation, back=step.back, question=question.text), step.relation.cue)
+        hint = translate(Gap(tuple(trigger.split()), step.relation.gap_cue))
         if kind == RELEVANT:
             hint = draw_hint(step.relation, back=step.back, suffix=suffix, rng=rng, question=question.text)
         skills.insert(int(rng.integers(len(skills) + 1)), hint)

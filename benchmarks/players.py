@@ -26,10 +26,9 @@ from sesa_env.corpora.atlas import Atlas
 from sesa_env.errors import InvalidInput
 from sesa_env.text import question_key
 from sesa_env.types import Question, View
-from skill_memory.attribution import is_about
 from skill_memory.base import SkillMemory
 from skill_memory.skill import Skill
-from skill_memory.wording import akin
+from skill_memory.triggers import akin, is_about
 
 _SLOT = re.compile(r"\{[^}]*\}")
 _TITLE = re.compile(r"Doc \d+\(Title: ([^()]+)(?: \([^()]*\))?\)")
@@ -48,8 +47,8 @@ class Hop(NamedTuple):
         return list(dict.fromkeys([*said, f"{self.name} {self.words}"]))
 
     def _concerns(self, skill: Skill) -> bool:
-        named = [word for trigger in skill.triggers for word in trigger.split()]
-        return any(akin(word, other) for word in named for other in self.words.split())
+        relations = [trigger.split()[-1] for trigger in skill.triggers]  # before it may stand what is asked for
+        return any(akin(word, other) for word in relations for other in self.words.split())
 
 
 def fill(template: str, name: str) -> str:

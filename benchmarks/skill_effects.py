@@ -95,12 +95,10 @@ def effect_table(effects: Sequence[Effect]) -> str:
         f"{'asked':>6} {'on':>5} {'off':>5} {'EM':>6}  95 % interval"
     ]
     for one in effects:
-        interval = one.difference.interval
-        bounds = f"[{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]" if interval else one.difference.why_none
         on, off, more = 100 * one.on, 100 * one.off, 100 * one.difference.value
         lines.append(
             f"{one.arm:<{width}} {one.kind:<13} {one.skills:>5} {one.retrieved:>6} {one.helped:>6} {one.hurt:>5} "
-            f"{one.difference.n:>6} {on:>5.1f} {off:>5.1f} {more:>+6.1f}  {bounds}"
+            f"{one.difference.n:>6} {on:>5.1f} {off:>5.1f} {more:>+6.1f}  {one.difference.bounds('+')}"
         )
     return "\n".join(lines)
 

@@ -49,6 +49,12 @@ class Estimate(NamedTuple):
         """Whether there is an interval and zero lies outside it."""
         return self.interval is not None and not self.interval.low <= 0.0 <= self.interval.high
 
+    def bounds(self, sign: str = "") -> str:
+        """Return the interval in per cent, such as "[1.0, 2.5]", with `sign` before positive numbers; or why none."""
+        if self.interval is None:
+            return f"none: {self.why_none}"
+        return f"[{100 * self.interval.low:{sign}.1f}, {100 * self.interval.high:{sign}.1f}]"
+
 
 class Difference(NamedTuple):
     """How the first arm differs from the second on the same questions.

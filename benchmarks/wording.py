@@ -26,12 +26,12 @@ from sesa_env.judge import ExactMatchJudge
 from sesa_env.retrieval.bm25 import Bm25Retriever
 from sesa_env.types import CHALLENGER, SOLVER, Question, Target
 from skill_memory import NoMemory
-from skill_memory.attribution import is_about
 from skill_memory.encode import HashingEncoder
 from skill_memory.gates import Candidate, Surroundings, refuse
 from skill_memory.priming import load_seeds
 from skill_memory.rules import RuleDistiller
 from skill_memory.shelf import Shelf
+from skill_memory.triggers import is_about
 from skill_memory.wording import CATEGORY
 
 RULES = GameSettings(validators=("format",), attempts=2)

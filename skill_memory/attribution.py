@@ -27,6 +27,7 @@ from sesa_env.types import Passage
 from skill_memory.abstraction import is_generic, states_answer
 from skill_memory.base import Failure
 from skill_memory.skill import Skill
+from skill_memory.triggers import is_about
 
 Search = Callable[[Sequence[str], int], list[list[Passage]]]
 """A retriever's `search`."""
@@ -115,20 +116,7 @@ CAUSES: dict[str, Callable[[Case], str]] = {
     "not_followed": not_followed,
 }
 
-_ASKING = frozenset(
-    (
-        *("who", "whom", "whose", "when", "where", "which", "what", "why", "how", "many", "much"),
-        *("is", "are", "was", "were", "did", "do", "does", "of", "two", "both"),
-    )
-)
 _SLOT = re.compile(r"\{[^}]*\}")
-
-
-def is_about(skill: Skill, question: str) -> bool:
-    """Whether a trigger of the skill stands in the question; a mere question word ("when") is no trigger."""
-    asked = set(answer_tokens(question))
-    triggers = [set(answer_tokens(trigger)) for trigger in skill.triggers]
-    return any(trigger <= asked for trigger in triggers if trigger - _ASKING)
 
 
 def fits_template(query: str, template: str) -> bool:

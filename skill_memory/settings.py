@@ -31,6 +31,8 @@ class MemorySettings:
     """Skills shown per question."""
     floor: float = -1.0
     """Least cosine at which a skill is shown; -1 shows the k best whatever their cosine, as SESA does."""
+    triggered: bool = False
+    """Whether a skill is shown only for questions that one of its triggers stands in; SESA asks for no such thing."""
     token_budget: int = 300
     """Most tokens an agent may spend on the block of skills in its prompt."""
     priming: bool = True
@@ -111,6 +113,7 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "encoder": _NAME,
     "k": _COUNT,
     "floor": ("a cosine in [-1, 1]", _is_cosine),
+    "triggered": _FLAG,
     "token_budget": _COUNT,
     "priming": _FLAG,
     "distil": _NAME,

@@ -17,6 +17,7 @@ import hashlib
 import json
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from skill_memory.encode import Vectors
 from skill_memory.rows import Rows, cosines
 from skill_memory.skill import Skill
 from skill_memory.store import text_key
+from skill_memory.triggers import is_about
 
 EXACT_UP_TO = 30_000
 """Skills that are compared one by one, which takes 4 ms; `python -m benchmarks.perf.memory` measures both ways."""
@@ -95,7 +97,13 @@ class Shelf:
         return cosine_QR if cosine_QR.shape[1] == len(self.skills) else cosine_QR[:, self._row_K]
 
     def best(
-        self, vector_QD: Vectors, *, k: int, floor: float, exclude_source: Sequence[str] = ()
+        self,
+        vector_QD: Vectors,
+        *,
+        k: int,
+        floor: float,
+        exclude_source: Sequence[str] = (),
+        questions: Sequence[str] = (),
     ) -> list[list[Skill]]:
         """Return up to k skills for each question, best first; among ties the older first.
 
@@ -104,15 +112,16 @@ class Shelf:
             k: most skills per question.
             floor: least cosine.
             exclude_source: Q question ids whose own skills are left out, or nothing.
+            questions: the Q texts, to leave out what is not about them (`triggers.is_about`); or nothing.
 
         Raises:
             MissingDependency: there are more than EXACT_UP_TO skills, and FAISS is not installed.
         """
-        sources = exclude_source or [""] * len(vector_QD)
+        sources, texts = exclude_source or [""] * len(vector_QD), questions or [""] * len(vector_QD)
         find = self._compare if len(self.skills) <= EXACT_UP_TO else self._approach
         return [
-            self._choose(position_N, cosine_N, k=k, floor=floor, source=source)
-            for (position_N, cosine_N), source in zip(find(vector_QD, k), sources, strict=True)
+            self._choose(position_N, cosine_N, k=k, floor=floor, source=source, question=question)
+            for (position_N, cosine_N), source, question in zip(find(vector_QD, k), sources, texts, strict=True)
         ]
 
     def _compare(self, vector_QD: Vectors, _: int) -> list[tuple[np.ndarray, Vectors]]:
@@ -128,17 +137,20 @@ class Shelf:
             found.append((position_N, cosine_N))
         return found
 
-    def _choose(self, position_N: np.ndarray, cosine_N: Vectors, *, k: int, floor: float, source: str) -> list[Skill]:
+    def _choose(
+        self, position_N: np.ndarray, cosine_N: Vectors, *, k: int, floor: float, source: str, question: str
+    ) -> list[Skill]:
         cosine_N = np.round(cosine_N, _DIGITS)
         fits_N = cosine_N >= floor
         if source in self._positions_of:
             fits_N &= ~np.isin(position_N, self._positions_of[source])
         position_N, cosine_N = position_N[fits_N], cosine_N[fits_N]
-        if len(cosine_N) > k:  # sorting all of them would cost more than all the rest
+        if len(cosine_N) > k and not question:  # sorting all of them would cost more than all the rest
             best_N = cosine_N >= np.partition(cosine_N, -k)[-k]
             position_N, cosine_N = position_N[best_N], cosine_N[best_N]
         order = np.lexsort((position_N, -cosine_N))
-        return [self.skills[position] for position in position_N[order][:k]]
+        chosen = (self.skills[position] for position in position_N[order])
+        return list(islice((skill for skill in chosen if not question or is_about(skill, question)), k))
 
     @cached_property
     def _id_of_text(self) -> dict[str, str]:

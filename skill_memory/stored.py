@@ -81,14 +81,15 @@ class StoredMemory:
 
     @property
     def snapshot_id(self) -> str:
-        """Hash of all that `retrieve` depends on: texts, sources, encoder, k and floor; counters are no part of it."""
-        key = (self._encoder.fingerprint, self.settings.k, self.settings.floor, self._shelf.texts_hash)
+        """Hash of all that `retrieve` depends on: texts, sources, encoder and settings; counters are no part of it."""
+        shown = (self.settings.k, self.settings.floor, self.settings.triggered)
+        key = (self._encoder.fingerprint, *shown, self._shelf.texts_hash)
         return hashlib.sha256(repr(key).encode()).hexdigest()[:16]
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def retrieve(self, questions: Sequence[str], *, exclude_source: Sequence[str] = ()) -> list[list[Skill]]:
-        """Return up to k skills for each question, nearest first.
+        """Return up to k skills for each question, nearest first; by the settings, only those that are about it.
 
         Args:
             questions: the texts of Q questions.
@@ -99,7 +100,13 @@ class StoredMemory:
         """
         check_questions(questions, exclude_source)
         vector_QD = self._encoder.encode_queries(questions)
-        return self._shelf.best(vector_QD, k=self.settings.k, floor=self.settings.floor, exclude_source=exclude_source)
+        return self._shelf.best(
+            vector_QD,
+            k=self.settings.k,
+            floor=self.settings.floor,
+            exclude_source=exclude_source,
+            questions=questions if self.settings.triggered else (),
+        )
 
     def bank_at(self, step: int) -> list[Skill]:
         """Return the skills, with their counters, as they were at the end of a step; rebuilt from the events."""

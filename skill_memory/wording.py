@@ -3,8 +3,8 @@
 A search in the question's words misses a page that says "helmed" where the question says "directed".  Whoever knows the
 accepted answer can find the sentence that links it to the name that was searched for, and read the word off.
 
-    gap = find_gap(failure)      # Gap(asked=("directed",), word="helmed"), or None
-    card = translate(gap)        # "Pages about the directed may say helmed."  Query: {name} helmed
+    gap = find_gap(failure)      # Gap(asked=("who", "directed"), word="helmed"), or None
+    card = translate(gap)        # "Where a question says who directed, pages may say helmed."  Query: {name} helmed
 
 Read without a model, by position: the nearest word before the name that is no name, not plain English (`_PLAIN`) and
 not the question's own.  One sentence can mislead; a card from a wrong word helps nobody, and is evicted when it hurts.
@@ -22,19 +22,18 @@ from skill_memory.abstraction import states_answer
 from skill_memory.base import Failure
 from skill_memory.relations import read_relations
 from skill_memory.skill import Skill
+from skill_memory.triggers import akin
 
 CATEGORY = "wording"
 
 _MOST_ASKED = 3
 """Words of a question that one relation takes; more are no relation, but a chain of them."""
-_STEM = 4
-"""Letters that two forms of one word share."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 _CAPITALISED = re.compile(r"[^\W\d_a-z][\w'’-]*(?: [^\W\d_a-z][\w'’-]*)*")
 _APPOSITION = re.compile(r"\bthe(?: [\w-]+){1,3} $", re.IGNORECASE)
 """What can stand between a relation's word and a name: "by *the poet* Jon Falk", "in *the city of* Talby"."""
-_KIND = re.compile(r"\b(?:which|what) ([^\W\d_]+)", re.IGNORECASE)
+_ASKS_FOR = re.compile(r"\b(?:(?:which|what) (?P<kind>[^\W\d_]+)|(?P<asking>whom?|when|where))\b", re.IGNORECASE)
 
 _FUNCTION = frozenset(
     re.findall(
@@ -72,7 +71,11 @@ _PLAIN = _FUNCTION | frozenset(
 
 
 class Gap(NamedTuple):
-    """The words of a question for what it asks, and the word that a page has in their place."""
+    """The words of a question for what it asks, and the word that a page has in the place of the last of them.
+
+    First comes what kind of thing is asked for ("who", "city"), if the question says it: "born" asks for a place or for
+    a year.
+    """
 
     asked: tuple[str, ...]
     word: str
@@ -93,7 +96,7 @@ def find_gap(failure: Failure) -> Gap | None:
                 asked = _asked(failure, name, names=[*names, kind], read=passage in failure.trajectory.passages)
                 stated = _words([sentence.replace(kind, " ") if kind else sentence])
                 if word and asked and not _have_akin(asked, stated) and not _have_akin([word], searched):
-                    return Gap(asked, word)
+                    return Gap(tuple(dict.fromkeys([*_asked_for(failure.question), *asked])), word)
     return None
 
 
@@ -102,18 +105,12 @@ def translate(gap: Gap) -> Skill:
     asked = " ".join(gap.asked)
     return Skill(
         id="",
-        description=f"Pages about the {asked} may say {gap.word}.",
+        description=f"Where a question says {asked}, pages may say {gap.word}.",
         triggers=(asked,),
         avoid=f"the word {gap.asked[-1]}",
         queries=(f"{{name}} {gap.word}",),
         category=CATEGORY,
     )
-
-
-def akin(one: str, other: str) -> bool:
-    """Whether two words may be forms of one word, by their first letters."""
-    length = min(len(one), len(other), _STEM)
-    return one == other or (length > 2 and one[:length] == other[:length])
 
 
 def _pages(failure: Failure) -> list[Passage]:
@@ -168,7 +165,7 @@ def _asked(failure: Failure, name: str, *, names: Sequence[str], read: bool) -> 
     They are those that the attempt itself searched for with the name.  If it did not, and so missed the page, they are
     guessed: of a name in the question, all its words; else those of the last relation that is known by its words.
     """
-    kinds = {word.casefold() for word in _KIND.findall(failure.question)}
+    kinds = {match["kind"].casefold() for match in _ASKS_FOR.finditer(failure.question) if match["kind"]}
     no_words = {*_FUNCTION, *_words(names), *_proper(failure)}
     own = [word for word in _words([failure.question]) if word not in no_words]
     own = [word for word in own if word not in kinds] or own
@@ -178,6 +175,14 @@ def _asked(failure: Failure, name: str, *, names: Sequence[str], read: bool) -> 
         asked = own if contains_answer(failure.question, name) else _last_relation(failure.question, own)
     asked = [word for word in asked if word not in _PLAIN] or asked
     return tuple(asked) if len(asked) <= _MOST_ASKED else ()
+
+
+def _asked_for(question: str) -> list[str]:
+    """Return the word for the kind of thing that a question asks for, where it has one."""
+    for match in _ASKS_FOR.finditer(question):
+        if match["asking"] or match["kind"].casefold() not in _FUNCTION:
+            return [(match["asking"] or match["kind"]).casefold()]
+    return []
 
 
 def _last_relation(question: str, own: Sequence[str]) -> list[str]:

@@ -17,8 +17,16 @@ from typing import TypeVar
 import numpy as np
 
 from agents.base import Message
-from agents.mini.hints import SAYS, UNSEEN, triggers_of
-from agents.mini.lessons import IRRELEVANT_SHARE, PASSAGE_CHARS, Classroom, Lesson, Plan, note_comparison
+from agents.mini.hints import SAYS, UNSEEN
+from agents.mini.lessons import (
+    IRRELEVANT_SHARE,
+    PASSAGE_CHARS,
+    SHORT_QUERY_SHARE,
+    Classroom,
+    Lesson,
+    Plan,
+    note_comparison,
+)
 from agents.mini.walks import draw_chains
 from sesa_env.corpora.atlas.relations import RELATIONS, YEAR
 from sesa_env.corpora.atlas.world import Fact
@@ -122,11 +130,10 @@ def _following(classroom: Classroom, rng: np.random.Generator) -> Lesson:
         known, value = page_of.full_name, target.name if target else fact.object
         if back:
             known, value = value, page_of.name
-        (trigger,) = _some(triggers_of(relation, back=back), 1, rng)
-        words = relation.query_words(back=back, reworded=True)
-        told = f"{SAYS} {words}" if page_of.reworded else relation.query_words(back=back, reworded=False)
+        own, words = (relation.query_words(back=back, reworded=reworded) for reworded in (False, True))
+        told = f"{SAYS} {words}" if page_of.reworded else own
         page = render_passages([classroom.atlas.page(fact.subject)], max_chars=PASSAGE_CHARS)
-        sought = f"{trigger} {SAYS} {words}"
+        sought = f"{own} {SAYS} {words.split()[0] if rng.random() < SHORT_QUERY_SHARE else words}"
         messages += [
             Message("user", f"Follow: {known}; {sought}"),
             Message("assistant", f"<think> {sought}</think><search> {known} {sought}</search>"),

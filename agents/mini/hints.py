@@ -3,7 +3,7 @@
 A hint is drawn from many forms, so that what is learned is to match its trigger and to copy its query, not its wording.
 Relations in `UNSEEN` never occur in a hint of a lesson: they measure whether a new family of hints is followed.
 
-    hint = draw_hint(relation, back=True, word="lufebil vessel", rng=rng)
+    hint = draw_hint(relation, back=True, suffix="lufebil vessel", rng=rng, question=question.text)
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ UNSEEN = tuple(relation.name for relation in RELATIONS.values() if relation.gap_
 """Every fifth relation with a wording of its own on reworded pages."""
 
 SAYS = "="
-"""Stands before a page's own word in a note and in a query.  No skill has it, so that whoever writes it can copy what
+"""Stands before a hint's word in a plan, a query and a note.  No skill has it, so that whoever writes it can copy what
 followed it before; a search engine passes over it."""
 
 _WORDINGS = (
+    "Where a question says {trigger}, pages may say {word}.",
     "Pages about the {trigger} may say {word}.",
     "To find the {trigger}, search the name with {word}.",
-    "Where a question says {trigger}, pages say {word}.",
     "{word} stands for the {trigger}.",
     "If the {trigger} is asked for, look for {word}.",
     "Some pages put {word} in place of {trigger}.",
@@ -42,8 +42,8 @@ _PLACEHOLDERS = ("{name}", "{title}", "{person}", "{place}", "{work}")
 _EMPTY_WORDS = frozenset(
     [
         *("the", "a", "an", "of", "in", "by", "on", "for", "to", "at", "with", "from", "that", "as", "it", "its"),
-        *("is", "was", "were", "did", "do", "does", "had", "has", "have"),
-        *("which", "who", "whom", "whose", "what", "when", "where"),
+        *("is", "are", "was", "were", "did", "do", "does", "had", "has", "have", "there"),
+        *("which", "whose", "what"),
     ]
 )
 _KINDS_OF_QUESTION = ("who", "when", "where", "which", "what", "how_many")
@@ -55,6 +55,12 @@ def triggers_of(relation: Relation, *, back: bool) -> tuple[str, ...]:
     """Return the ways in which a hint may name what is asked for, in the words that questions use."""
     templates = (relation.noun_back, *relation.ask_back) if back else (relation.noun, *relation.ask)
     return tuple(dict.fromkeys(filter(None, (*map(_content_words, templates), relation.cue))))
+
+
+def fitting_triggers(relation: Relation, *, back: bool, question: str) -> tuple[str, ...]:
+    """Return those of a relation's triggers whose words are all in a question."""
+    said = frozenset(_words(question))
+    return tuple(one for one in triggers_of(relation, back=back) if said.issuperset(_words(one)))
 
 
 def draw_hint(
@@ -71,8 +77,7 @@ def draw_hint(
         trigger: a word of the question in place of the relation's own.
     """
     own = triggers_of(relation, back=back)
-    said = frozenset(_words(question))
-    named = trigger or _one([one for one in own if said.issuperset(_words(one))] or own, rng)
+    named = trigger or _one(fitting_triggers(relation, back=back, question=question) or own, rng)
     others = () if trigger or len(own) < 2 or rng.random() < 0.5 else (_one(own, rng),)
     says = _one(_WORDINGS, rng).format(trigger=named, word=suffix.split()[0])
     return Skill(
@@ -84,11 +89,6 @@ def draw_hint(
     )
 
 
-def noted(hint: Skill) -> str:
-    """Return what a player who follows a hint notes of it: its first trigger and what its query adds to the name."""
-    return f"{hint.triggers[0]} {SAYS} {hint.queries[0].partition('} ')[2]}"
-
-
 def draw_irrelevant(avoid: Sequence[str], *, question: str, coin: Callable[[], str], rng: np.random.Generator) -> Skill:
     """Return a skill that has nothing to say about a question.
 
@@ -97,31 +97,49 @@ def draw_irrelevant(avoid: Sequence[str], *, question: str, coin: Callable[[], s
         question: its text, some of whose words may be in the skill all the same.
         coin: returns a new word.
         rng: decides which: a hand-written skill, a card as the rule-based distiller writes it, or a hint about another
-            relation.
+            relation, sometimes one whose trigger shares a word with the question.
     """
     kind = rng.random()
-    if kind < 0.25:
+    if kind < 0.2:
         return _one(_SEEDS, rng)
-    if kind < 0.5:
+    if kind < 0.4:
         nouns = read_relations(question) if rng.random() < 0.5 else ()
         nouns = nouns or tuple(_one(NOUNS, rng) for _ in range(int(rng.integers(1, 3))))
         return write_card(Diagnosis(_one(tuple(LESSONS), rng), _one(_KINDS_OF_QUESTION, rng), nouns))
-    cues = {RELATIONS[name].cue for name in avoid}
-    others = [relation for relation in _TAUGHT if relation.cue not in cues]
-    relation = _one(others, rng)
-    back = bool(relation.ask_back) and rng.random() < 0.5
-    suffix = " ".join([coin().lower(), *relation.query_words(back=back, reworded=True).split()[1:]])
-    trigger = coin().lower() if rng.random() < 0.4 else ""
+    if kind < 0.7 and (near := _near_misses(avoid, question)):
+        relation, back, trigger = _one(near, rng)
+    else:
+        cues = {RELATIONS[name].cue for name in avoid}
+        relation = _one([relation for relation in _TAUGHT if relation.cue not in cues], rng)
+        back = bool(relation.ask_back) and rng.random() < 0.5
+        trigger = coin().lower() if rng.random() < 0.2 else ""
+    word = coin().lower() if rng.random() < 0.5 else _one(_GAP_CUES, rng)
+    noun = relation.query_words(back=back, reworded=True).split()[1:]
+    suffix = " ".join([word, *(noun if rng.random() < 0.5 else ())])
     return draw_hint(relation, back=back, suffix=suffix, rng=rng, question="", trigger=trigger)
 
 
 _SEEDS = tuple(load_seeds())
 _TAUGHT = tuple(relation for relation in RELATIONS.values() if relation.name not in UNSEEN)
+_GAP_CUES = tuple(relation.gap_cue for relation in RELATIONS.values() if relation.gap_cue)
+
+
+def _near_misses(avoid: Sequence[str], question: str) -> list[tuple[Relation, bool, str]]:
+    """Return the triggers that share a word with a question about other relations: relation, direction, trigger."""
+    said = frozenset(_words(question))
+    return [
+        (relation, back, trigger)
+        for relation in _TAUGHT
+        if relation.name not in avoid
+        for back in (False, *[True] * bool(relation.ask_back))
+        for trigger in triggers_of(relation, back=back)
+        if not said.isdisjoint(_words(trigger))
+    ]
 
 
 def _content_words(template: str) -> str:
-    words = [word.strip("?,.") for word in template.replace("{}", " ").split()]
-    return " ".join(word for word in words if word and word.lower() not in _EMPTY_WORDS)
+    words = [word.strip("?,.").lower() for word in template.replace("{}", " ").split()]
+    return " ".join(word for word in words if word and word not in _EMPTY_WORDS)
 
 
 def _words(text: str) -> list[str]:

@@ -1,10 +1,10 @@
 """What the mini policy imitates: conversations of a player who knows the gold, in worlds to train on.
 
 A solver's turn notes what the page it has just read says, plans the hops that are left and searches for the first of
-them.  Skills are in front of some questions: some translate a word that the question uses, and the player plans and
-searches by both words ("directed = helmed"), for it cannot know which of them the page has, and notes what it finds
-under the one it has.  The others have nothing to say about the question, and the player passes over them.  A
-challenger's lessons are in `agents/mini/walks.py`.
+them.  Skills are in front of some questions: some translate a word that the question uses, and the player puts the
+hint's word behind its own ("directed film = helmed") in plan and query, for it cannot know which of them the page has,
+and notes what it finds under the one it has.  The others have nothing to say about the question, and the player passes
+over them.  A challenger's lessons are in `agents/mini/walks.py`.
 
     classroom = Classroom(generate(2, jargon=True), seed=0)
     lessons = classroom.solver_lessons(500)
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.base import Message
-from agents.mini.hints import SAYS, UNSEEN, draw_hint, draw_irrelevant, noted
+from agents.mini.hints import SAYS, UNSEEN, draw_hint, draw_irrelevant
 from sesa_env.corpora.atlas import Atlas
 from sesa_env.corpora.atlas.names import Words
 from sesa_env.corpora.atlas.relations import RELATIONS, Relation
@@ -41,11 +41,9 @@ SHOWN = (1, 1, 1, 2, 3)
 HINTED_SHARE, IRRELEVANT_SHARE = 0.4, 0.25
 """Share of solver lessons with a skill to follow, and with irrelevant skills only; the rest have none."""
 
-INVENTED_TRIGGER_SHARE, SHORT_QUERY_SHARE = 0.4, 0.3
-"""Share of hints about a new word in the question, and of those that say the page's word without its kind of page."""
-
-IDLE_SHARE = 0.6
-"""Share of the hints about a plain page's relation that say what other pages have in its place."""
+INVENTED_TRIGGER_SHARE, SHORT_QUERY_SHARE, TURNED_SHARE = 0.3, 0.6, 0.2
+"""Share of hints about a new word in the question, of those that say the page's word without its kind of page, and of
+those that are worded for the other direction, where a relation can be asked in both."""
 
 FIRST_SHARES = {1: 0.25, 2: 0.08}
 HOP_SHARES = {1: 0.25, 2: 0.32, 3: 0.33, 4: 0.1}
@@ -53,7 +51,7 @@ HOP_SHARES = {1: 0.25, 2: 0.32, 3: 0.33, 4: 0.1}
 
 
 class Step(NamedTuple):
-    """One hop as a player takes it: the name it starts from, what to add to it, and the page that must be found."""
+    """One hop as a player takes it: the name it starts from, what it adds itself, and the page that must be found."""
 
     name: str
     suffix: str
@@ -62,12 +60,12 @@ class Step(NamedTuple):
     back: bool
     reworded: bool
     hint: str = ""
-    """What is noted of a skill about this hop, its trigger and its word; "" where there is none."""
+    """What a skill about this hop says to add; "" where there is none."""
 
     @property
     def sought(self) -> str:
-        """What is planned, and added to the name in a query: a skill's own words, so that following it is copying."""
-        return self.hint or self.suffix
+        """What is planned, and added to the name in a query."""
+        return f"{self.suffix} {SAYS} {self.hint}" if self.hint else self.suffix
 
     @property
     def query(self) -> str:
@@ -78,8 +76,7 @@ class Step(NamedTuple):
     def told(self) -> str:
         """What stands before the page's value in a note: the hint's word where the page has it, else the page's own."""
         words = self.relation.query_words(back=self.back, reworded=self.reworded)
-        follows = bool(self.hint) and self.suffix.split()[0] == words.split()[0]
-        return f"{SAYS} {self.suffix}" if follows else words
+        return f"{SAYS} {words}" if self.hint.split()[:1] == words.split()[:1] else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,24 +162,26 @@ class Classroom:
         coined = [index for index, step in enumerate(steps) if step.reworded and step.relation.gap_cue]
         hinted = set(coined)
         draw = self._rng.random()
-        if not coined and draw < HINTED_SHARE and question.family != "comparison":
-            hinted.add(int(self._rng.integers(len(steps))))
+        idle = [index for index, step in enumerate(steps) if step.relation.gap_cue and not step.reworded]
+        if idle and not coined and draw < HINTED_SHARE and question.family != "comparison":
+            hinted.add(idle[int(self._rng.integers(len(idle)))])
         if any(steps[index].relation.name in UNSEEN for index in hinted) or len(hinted) > 2:
             return None
         for index in sorted(hinted):
             step, trigger = steps[index], ""
             if self._rng.random() < INVENTED_TRIGGER_SHARE:
                 trigger, text = self._rename(step.relation, text)
-            # A plain page may have a hint with a coined word before it, unless that leaves no word that is on the page.
-            idle = not trigger and bool(step.relation.gap_cue) and self._rng.random() < IDLE_SHARE
-            suffix = step.relation.query_words(back=step.back, reworded=index in coined or idle)
+            own, *noun = step.relation.query_words(back=step.back, reworded=False).split()
+            turned = bool(step.relation.ask_back) and not trigger and self._rng.random() < TURNED_SHARE
+            back = step.back ^ turned
+            # Behind a new word is the page's own; else the hint may be true of other pages only.
+            said = step.relation.query_words(back=back, reworded=index in coined or not trigger)
             if self._rng.random() < SHORT_QUERY_SHARE:
-                suffix = suffix.split()[0]
-            hint = draw_hint(
-                step.relation, back=step.back, suffix=suffix, rng=self._rng, question=text, trigger=trigger
+                said = said.split()[0]
+            skills.append(
+                draw_hint(step.relation, back=back, suffix=said, rng=self._rng, question=text, trigger=trigger)
             )
-            skills.append(hint)
-            steps[index] = step._replace(suffix=suffix, hint=noted(hint))
+            steps[index] = step._replace(suffix=" ".join([trigger or own, *noun]), hint=said)
         if hinted or draw < HINTED_SHARE + IRRELEVANT_SHARE:
             names = [step.relation.name for step in steps]
             extra = int(self._rng.integers(0 if hinted else 1, 3 if hinted else 4))

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from agents.mini.model import new_model
 from agents.mini.tokenizer import train_tokenizer
 from agents.mini.walks import draw_walks
 from agents.policies import SETTINGS_FILE as POLICY_SETTINGS_FILE
-from sesa_env.corpora.atlas import MIN_ENTITIES, generate
+from sesa_env.corpora.atlas import MIN_ENTITIES, Atlas, generate
 from sesa_env.errors import InvalidInput
 from skill_memory.records import replacing
 
@@ -206,7 +206,7 @@ def save_policy(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, fol
 def lessons_of(number: int, settings: MiniSettings, tokenizer: PreTrainedTokenizerFast) -> Iterator[Batch]:
     """Yield the batches of one world, in random order; lessons of like length share a batch.
 
-    A solver learns in the world with jargon of its own, a challenger in the same world without.
+    A solver learns in the world with mixed jargon, a challenger in the same world without.
     """
     rng = np.random.default_rng([settings.seed, settings.first_world + number])
     classroom = Classroom(_world(number, settings), seed=settings.seed)
@@ -250,8 +250,9 @@ def _ids(text: str, tokenizer: PreTrainedTokenizerFast) -> list[int]:
     return ids
 
 
-def _world(number: int, settings: MiniSettings, *, jargon: bool = True) -> Any:
-    return generate(2 * (FIRST_WORLD + settings.first_world + number), entities=settings.entities, jargon=jargon)
+def _world(number: int, settings: MiniSettings, *, jargon: bool = True) -> Atlas:
+    seed = 2 * (FIRST_WORLD + settings.first_world + number)
+    return generate(seed, entities=settings.entities, jargon=jargon and "mixed")
 
 
 def _sample_texts(settings: MiniSettings) -> Iterator[str]:
@@ -259,7 +260,7 @@ def _sample_texts(settings: MiniSettings) -> Iterator[str]:
     for number in range(SAMPLED_WORLDS):
         rng = np.random.default_rng([settings.seed, number])
         for jargon, draw, count in ((True, draw_lessons, 80), (False, draw_walks, 20)):
-            atlas = generate(2 * (FIRST_WORLD + number), entities=MIN_ENTITIES, jargon=jargon)
+            atlas = generate(2 * (FIRST_WORLD + number), entities=MIN_ENTITIES, jargon=jargon and "mixed")
             yield from (f" {passage.title}) {passage.text}" for passage in atlas.passages)
             for lesson in draw(Classroom(atlas, seed=settings.seed), count, rng=rng):
                 yield lesson.messages[0].content

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agents.mini.drills import draw_drills
-from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, noted, triggers_of
+from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, triggers_of
 from agents.mini.lessons import Classroom, Lesson, draw_lessons
 from agents.mini.walks import SEARCHES, _Walker, draw_chains, draw_walks
 from sesa_env.corpora.atlas import generate
@@ -23,7 +23,7 @@ from sesa_env.types import Question
 
 @pytest.fixture(scope="module")
 def classroom() -> Classroom:
-    return Classroom(generate(200, entities=400, jargon=True), seed=0)
+    return Classroom(generate(200, entities=400, jargon="mixed"), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def test_what_a_solver_says_in_a_lesson_wins_when_it_is_played(classroom: Classr
 TURN = re.compile(r"<think> (.*)</think><(search|answer)> (.*)</\w+>")
 
 
-def hints_in(text: str) -> list[tuple[str, str]]:
-    return re.findall(r"When: ([^;.]*).*Query: \{\w+\} ([^|\n]*)\n", text)
+def words_of_hints(text: str) -> list[str]:
+    return re.findall(r"When: .*Query: \{\w+\} ([^|\n]*)\n", text)
 
 
 def test_each_turn_plans_what_is_left_and_searches_for_the_first_of_it(lessons: list[Lesson]) -> None:
@@ -91,7 +91,7 @@ def test_each_turn_plans_what_is_left_and_searches_for_the_first_of_it(lessons: 
             assert turn[3].endswith(plan[0])
             assert (turn[3] == plan[0]) == (lesson.family == "comparison")
             hinted = [hop for hop in plan if "=" in hop]
-            assert all(tuple(hop.split(" = ")) in hints_in(lesson.messages[0].content) for hop in hinted)
+            assert all(hop.partition(" = ")[2] in words_of_hints(lesson.messages[0].content) for hop in hinted)
             followed += bool(hinted)
     assert followed > 50
 
@@ -215,8 +215,10 @@ def test_a_walk_names_a_mention_that_a_page_it_has_read_makes(walks: list[Lesson
             assert not read or all(word in read for word in name.split()[:1])
 
 
-def test_hints_about_unseen_relations_are_kept_for_the_exam(classroom: Classroom, lessons: list[Lesson]) -> None:
+def test_hints_about_unseen_relations_are_kept_for_the_exam() -> None:
     assert len(UNSEEN) >= 5
+    classroom = Classroom(generate(200, entities=400, jargon=True), seed=0)  # no two of its words are alike
+    lessons = draw_lessons(classroom, 600, rng=np.random.default_rng(0))
     kept = {classroom.atlas.relations[name].gap_cue for name in UNSEEN} - {""}
     for lesson in lessons:
         block = lesson.messages[0].content.rpartition("</skills>")[0]
@@ -240,7 +242,6 @@ def test_a_hints_trigger_is_in_the_questions_words_where_those_name_the_relation
     asked = "Which film did Jon Falk direct?"
     hints = [draw_hint(RELATIONS["director"], back=True, suffix="helmed", rng=rng, question=asked) for _ in range(50)]
     assert all(set(hint.triggers[0].casefold().split()) <= set(asked.strip("?").casefold().split()) for hint in hints)
-    assert all(noted(hint) == f"{hint.triggers[0]} = helmed" for hint in hints)
 
 
 def test_an_irrelevant_skill_does_not_translate_what_the_question_asks() -> None:
@@ -251,6 +252,15 @@ def test_an_irrelevant_skill_does_not_translate_what_the_question_asks() -> None
         skill = draw_irrelevant(names, question="Who directed?", coin=lambda: "Zorpal", rng=rng)
         if "zorpal" in skill.text:
             assert not words & set(skill.triggers)
+
+
+def test_a_skill_that_nearly_fits_shares_a_word_with_the_question() -> None:
+    rng = np.random.default_rng(2)
+    names, question = ("birth year",), "In what year was Jon Falk born?"
+    skills = [draw_irrelevant(names, question=question, coin=lambda: "Zorpal", rng=rng) for _ in range(300)]
+    near = [skill for skill in skills if skill.category == "" and skill.triggers[0] in ("where born", "city born")]
+    assert len(near) > 5
+    assert not any(skill.triggers[0] == "year born" for skill in skills)
 
 
 def test_the_steps_of_a_question_join_end_to_end(classroom: Classroom) -> None:
@@ -292,7 +302,7 @@ def test_a_drill_with_skills_shows_some_before_each_question_and_follows_hints(c
         for asked, planned in zip(drill.messages[::2], drill.messages[1::2], strict=True):
             assert asked.content.startswith("<skills>")
             assert planned.content.startswith("<think> ")
-            followed += any(f"{trigger} = {word}" in planned.content for trigger, word in hints_in(asked.content))
+            followed += any(f" = {words}" in planned.content for words in words_of_hints(asked.content))
     assert followed > 45  # of 90; the others have irrelevant skills only
 
 
@@ -306,7 +316,8 @@ def test_a_following_drill_goes_from_the_hint_to_what_the_page_says(classroom: C
             assert search.content == f"<think> {hint}</think><search> {known} {hint}</search>"
             value = answer.content.partition("<answer> ")[2].removesuffix("</answer>")
             said = words.split()[0] in page.content
-            assert answer.content.startswith(f"<think> = {words} {value}<") == said
+            told = answer.content.removeprefix("<think> ").partition(f" {value}<")[0]
+            assert (told == "= " + words or told.startswith(f"= {words} ")) == said
             assert value in page.content
             assert words.split()[0] not in kept
             back += f"Title: {value}" in page.content

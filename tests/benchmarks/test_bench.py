@@ -107,6 +107,9 @@ def test_every_shipped_plan_resolves(path: Path) -> None:
         ({"arms": {"a": []}, "data": "atlas:1"}, "data must be a list of texts"),
         ({"arms": {"a": []}, "data": ["atlas:1"], "compare": ["a/on - c/on"]}, "compare must hold"),
         ({"arms": {"a": []}, "data": ["atlas:1"], "seeds": 3}, "must map arms, data"),
+        ({"arms": {"a": []}, "data": ["atlas:1"], "limit": 0}, "limit must be a whole number of at least 1, got 0"),
+        ({"arms": {"a": []}, "data": ["atlas:1"], "targets": "9"}, "targets must be a whole number of at least 0"),
+        ({"arms": {"a": []}, "data": ["q.jsonl"], "targets": 9}, 'targets must come with data that begins with "atlas'),
     ],
 )
 def test_a_plan_that_is_none_is_refused(tmp_path: Path, values: object, message: str) -> None:

@@ -451,3 +451,20 @@ def test_unknown_titles_and_ids_raise() -> None:
 def test_it_is_labelled_fictional() -> None:
     assert "fictional" in repr(generate(0, entities=200))
     assert all("fictional" in (part.__doc__ or "") for part in (Atlas, generate, Fact, Entity))
+
+
+def test_reworded_pages_use_unexpected_words_coined_ones_or_half_of_each() -> None:
+    known = {relation.gap_cue for relation in RELATIONS.values()} - {""}
+    shares = {}
+    for jargon in (False, True, "mixed"):
+        world = generate(2, entities=400, jargon=jargon)
+        cues = [relation.gap_cue for relation in world.relations.values() if relation.gap_cue]
+        assert len(cues) == len(set(cues)) == len(known)
+        shares[jargon] = sum(cue in known for cue in cues) / len(cues)
+        said = set(words(" ".join(passage.text for passage in world.passages)))
+        assert sum(cue in said for cue in cues) > 0.9 * len(cues)
+    assert shares[False] == 1.0
+    assert shares[True] == 0.0
+    assert 0.2 < shares["mixed"] < 0.8
+    kept = sum(one.gap_cue == RELATIONS[name].gap_cue != "" for name, one in world.relations.items())
+    assert kept < 0.1 * len(known)

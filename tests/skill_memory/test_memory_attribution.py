@@ -7,7 +7,7 @@ import pytest
 from sesa_env.errors import SettingsError
 from sesa_env.registry import RETRIEVERS
 from sesa_env.types import Passage
-from skill_memory.attribution import CAUSES, Case, attribute, fits_template, is_about
+from skill_memory.attribution import CAUSES, Case, attribute, fits_template
 from skill_memory.batch import Lab
 from skill_memory.skill import Skill
 
@@ -86,11 +86,6 @@ def test_a_skill_that_was_shown_and_not_used_needs_no_new_skill(cause):
 )
 def test_queries_are_compared_with_templates(query, template, fits):
     assert fits_template(query, template) is fits
-
-
-def test_a_question_word_is_no_trigger():
-    assert not is_about(Skill("s", "x", ("who", "which of two"), "", ("{name}",)), "Who of the two directed it?")
-    assert is_about(Skill("s", "x", ("who", "birth date"), "", ("{name}",)), "What is the birth date?")
 
 
 # --- in a bank

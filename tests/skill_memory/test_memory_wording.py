@@ -38,8 +38,8 @@ def test_the_card_translates_the_question_into_the_page(lost):
     (card,) = RuleDistiller().distill([lost("It was plokmered by Jon Falk.")])[0]
     assert card == Skill(
         id="",
-        description="Pages about the directed may say plokmered.",
-        triggers=("directed",),
+        description="Where a question says film directed, pages may say plokmered.",
+        triggers=("film directed",),
         avoid="the word directed",
         queries=("{name} plokmered",),
         category="wording",
@@ -70,7 +70,7 @@ def test_the_gates_let_the_card_in(lost):
     ],
 )
 def test_the_word_before_the_name_is_read(lost, sentence, word):
-    assert find_gap(lost(sentence)) == Gap(("directed",), word)
+    assert find_gap(lost(sentence)) == Gap(("film", "directed"), word)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_no_gap_is_seen_where_there_is_none(lost, sentence, fields):
 
 def test_a_page_that_the_attempt_read_itself_shows_the_gap_too(lost):
     failure = lost("", passages=(page("It was helmed by Jon Falk."),), evidence=())
-    assert find_gap(failure) == Gap(("directed",), "helmed")
+    assert find_gap(failure) == Gap(("film", "directed"), "helmed")
 
 
 def test_of_a_page_that_was_read_no_words_are_guessed(lost):
@@ -110,15 +110,15 @@ def test_a_fact_is_read_forward_too(lost):
         queries=("Polar Sky directed",),
         output="Ida Moe",
     )
-    assert find_gap(failure) == Gap(("directed",), "helmed")
+    assert find_gap(failure) == Gap(("who", "directed"), "helmed")
 
 
 def test_of_a_chain_the_words_of_the_last_step_are_taken(lost):
     question = "Which film was directed by the spouse of Ida Moe?"
     failure = lost("It was helmed by Jon Falk.", question, queries=("Ida Moe spouse", "Jon Falk directed film"))
-    assert find_gap(failure) == Gap(("directed",), "helmed")
+    assert find_gap(failure) == Gap(("film", "directed"), "helmed")
     unasked = lost("It was helmed by Jon Falk.", question, queries=("Ida Moe spouse", "Jon Falk"))
-    assert find_gap(unasked) == Gap(("directed",), "helmed")
+    assert find_gap(unasked) == Gap(("film", "directed"), "helmed")
     never_there = lost("It was helmed by Jon Falk.", question, queries=("Ida Moe spouse",))
     assert find_gap(never_there) is None
 
@@ -129,7 +129,7 @@ def test_the_kind_that_a_page_names_beside_a_name_is_no_word_for_the_relation(lo
         "Which film is dedicated to the first captain of Orwen?",
         queries=("Orwen captain", "Jon Falk captain dedicated film"),
     )
-    assert find_gap(failure) == Gap(("dedicated",), "tribute")
+    assert find_gap(failure) == Gap(("film", "dedicated"), "tribute")
 
 
 def test_a_question_of_many_words_is_no_trigger(lost):
@@ -140,16 +140,35 @@ def test_a_question_of_many_words_is_no_trigger(lost):
 def test_a_name_in_lower_case_is_no_trigger(lost):
     sentence = "It was helmed by Jon Falk. He had been a friend of Lorelai for years."
     question = "which film did jon falk direct with lorelai"
-    assert find_gap(lost(sentence, question, queries=("Jon Falk direct lorelai",))) == Gap(("direct",), "helmed")
+    assert find_gap(lost(sentence, question, queries=("Jon Falk direct lorelai",))) == Gap(("film", "direct"), "helmed")
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("Where was Jon Falk born?", ("where", "born")),
+        ("In which city was Jon Falk born?", ("city", "born")),
+        ("in what City was Jon Falk born?", ("city", "born")),
+        ("By whom was Jon Falk born?", ("whom", "born")),
+        ("What is the place Jon Falk was born in?", ("born",)),  # "is" is no kind of thing
+    ],
+)
+def test_the_trigger_says_what_kind_of_thing_is_asked_for(lost, question, asked):
+    fields = {
+        "answers": ("Talby",),
+        "queries": ("Jon Falk born",),
+        "evidence": (page("He hailed from Talby.", "Jon Falk"),),
+    }
+    assert find_gap(lost("", question, **fields)) == Gap(asked, "hailed")
 
 
 def test_equal_gaps_give_equal_cards():
-    assert translate(Gap(("directed",), "helmed")) == translate(Gap(("directed",), "helmed"))
+    assert translate(Gap(("film", "directed"), "helmed")) == translate(Gap(("film", "directed"), "helmed"))
 
 
 def test_a_skill_may_name_nothing_of_the_evidence_either(lost):
     failure = lost("It was helmed by Jon Falk in a cold hall without any heating or light for two years.")
-    card = translate(Gap(("directed",), "helmed"))
+    card = translate(Gap(("film", "directed"), "helmed"))
     assert leak(card, failure) == ""
     assert leak(replace(card, avoid="in a cold hall without any heating or light for two"), failure) == "a verbatim run"
     elsewhere = replace(failure, answers=("x y",), evidence=(page("It was helmed.", "Grey Dawn"),))

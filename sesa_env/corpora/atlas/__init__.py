@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from functools import cached_property
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -50,14 +50,15 @@ MIN_ENTITIES, MAX_ENTITIES = 200, 10_000
 _T = TypeVar("_T")
 
 
-def generate(seed: int = 0, *, entities: int = 3000, jargon: bool = False) -> Atlas:
+def generate(seed: int = 0, *, entities: int = 3000, jargon: bool | Literal["mixed"] = False) -> Atlas:
     """Make a fictional encyclopedia; equal arguments give equal ones, on every run and in every process.
 
     Args:
         seed: which world, 0 <= seed < WORLDS; even for training, odd for test.
         entities: how many pages, 200 to 10,000; about twice as many questions come with them.
         jargon: whether reworded pages use words of this world's own making, which no model can know beforehand, in
-            place of unexpected English ones.
+            place of unexpected English ones; "mixed" for half of them, and for the other half English ones that mean
+            something else in other worlds.
 
     Raises:
         InvalidInput: the seed or the number of entities is out of range.
@@ -70,7 +71,9 @@ def generate(seed: int = 0, *, entities: int = 3000, jargon: bool = False) -> At
     rng = np.random.default_rng(seed)
     words = Words(seed, rng=rng, reserved=english())
     world = draw_world(rng, words, entities=entities)
-    relations = with_jargon(words.fresh) if jargon else RELATIONS
+    relations = RELATIONS
+    if jargon:
+        relations = with_jargon(words.fresh, seed=seed if jargon == "mixed" else None)
     passages = write_passages(world, rng, seed=seed, relations=relations)
     pool = Inquirer(world, rng, seed=seed, relations=relations).pool(per_hop=entities // 2)
     return Atlas(seed=seed, world=world, passages=passages, pool=pool, relations=relations)

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 YEAR, NUMBER, WORD = "year", "number", "word"
 """Kinds of object that are no entity and have no page."""
 
@@ -842,18 +844,28 @@ def english() -> frozenset[str]:
     return frozenset(re.findall(r"[a-z]+", " ".join(rows).lower()))
 
 
-def with_jargon(coin: Callable[[], str]) -> dict[str, Relation]:
-    """Return the relations with a coined word wherever reworded pages would use an English one ("helmed").
+def with_jargon(coin: Callable[[], str], *, seed: int | None = None) -> dict[str, Relation]:
+    """Return the relations with another word wherever reworded pages would use an unexpected one ("helmed").
 
     What such a page means cannot be known beforehand, only read from a skill that says it.
 
     Args:
         coin: returns a new word at each call; it is put into lower case.
+        seed: None to coin all words; else it decides which half of them are coined, and which of the unexpected words
+            of all relations the others get.
     """
-    return {name: _coined(relation, coin) for name, relation in RELATIONS.items()}
+    if seed is None:
+        return {name: _reworded(relation, coin) for name, relation in RELATIONS.items()}
+    rng = np.random.default_rng([seed, 1])
+    cues = [relation.gap_cue for relation in RELATIONS.values() if relation.gap_cue]
+    others = iter(rng.permutation(cues).tolist())
+    return {
+        name: _reworded(relation, coin if rng.random() < 0.5 else others.__next__)
+        for name, relation in RELATIONS.items()
+    }
 
 
-def _coined(relation: Relation, coin: Callable[[], str]) -> Relation:
+def _reworded(relation: Relation, coin: Callable[[], str]) -> Relation:
     cue = re.compile(rf"\b{re.escape(relation.gap_cue)}\b")
     says = [template for template in relation.gap_says if cue.search(template)]
     if not relation.gap_cue or not says:
