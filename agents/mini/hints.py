@@ -112,7 +112,7 @@ def draw_irrelevant(avoid: Sequence[str], *, question: str, coin: Callable[[], s
         cues = {RELATIONS[name].cue for name in avoid}
         relation = _one([relation for relation in _TAUGHT if relation.cue not in cues], rng)
         back = bool(relation.ask_back) and rng.random() < 0.5
-        trigger = coin().lower() if rng.random() < 0.2 else ""
+        trigger = _coined_trigger(question, coin().lower(), rng) if rng.random() < 0.3 else ""
     word = coin().lower() if rng.random() < 0.5 else _one(_GAP_CUES, rng)
     noun = relation.query_words(back=back, reworded=True).split()[1:]
     suffix = " ".join([word, *(noun if rng.random() < 0.5 else ())])
@@ -125,7 +125,10 @@ _GAP_CUES = tuple(relation.gap_cue for relation in RELATIONS.values() if relatio
 
 
 def _near_misses(avoid: Sequence[str], question: str) -> list[tuple[Relation, bool, str]]:
-    """Return the triggers that share a word with a question about other relations: relation, direction, trigger."""
+    """Return the triggers that share a word with a question about other relations, and have another word besides.
+
+    As relation, direction and trigger.
+    """
     said = frozenset(_words(question))
     return [
         (relation, back, trigger)
@@ -133,8 +136,14 @@ def _near_misses(avoid: Sequence[str], question: str) -> list[tuple[Relation, bo
         if relation.name not in avoid
         for back in (False, *[True] * bool(relation.ask_back))
         for trigger in triggers_of(relation, back=back)
-        if not said.isdisjoint(_words(trigger))
+        if not said.isdisjoint(_words(trigger)) and not said.issuperset(_words(trigger))
     ]
+
+
+def _coined_trigger(question: str, word: str, rng: np.random.Generator) -> str:
+    """Return a trigger of a word that is not in the question, sometimes behind one that is."""
+    said = [one for one in _words(question) if one not in _EMPTY_WORDS]
+    return f"{_one(said, rng)} {word}" if said and rng.random() < 0.5 else word
 
 
 def _content_words(template: str) -> str:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.base import Message
-from agents.mini.hints import SAYS, UNSEEN, draw_hint, draw_irrelevant
+from agents.mini.hints import SAYS, UNSEEN, draw_hint, draw_irrelevant, fitting_triggers
 from sesa_env.corpora.atlas import Atlas
 from sesa_env.corpora.atlas.names import Words
 from sesa_env.corpora.atlas.relations import RELATIONS, Relation
@@ -41,9 +41,8 @@ SHOWN = (1, 1, 1, 2, 3)
 HINTED_SHARE, IRRELEVANT_SHARE = 0.4, 0.25
 """Share of solver lessons with a skill to follow, and with irrelevant skills only; the rest have none."""
 
-INVENTED_TRIGGER_SHARE, SHORT_QUERY_SHARE, TURNED_SHARE = 0.3, 0.6, 0.2
-"""Share of hints about a new word in the question, of those that say the page's word without its kind of page, and of
-those that are worded for the other direction, where a relation can be asked in both."""
+INVENTED_TRIGGER_SHARE, SHORT_QUERY_SHARE = 0.4, 0.6
+"""Share of hints about a new word in the question, and of those that say the page's word without its kind of page."""
 
 FIRST_SHARES = {1: 0.25, 2: 0.08}
 HOP_SHARES = {1: 0.25, 2: 0.32, 3: 0.33, 4: 0.1}
@@ -169,19 +168,18 @@ class Classroom:
             return None
         for index in sorted(hinted):
             step, trigger = steps[index], ""
-            if self._rng.random() < INVENTED_TRIGGER_SHARE:
-                trigger, text = self._rename(step.relation, text)
+            alone = [other.relation.cue for other in steps].count(step.relation.cue) == 1
+            if alone and self._rng.random() < INVENTED_TRIGGER_SHARE:
+                trigger, text = self._rename(step, text)
             own, *noun = step.relation.query_words(back=step.back, reworded=False).split()
-            turned = bool(step.relation.ask_back) and not trigger and self._rng.random() < TURNED_SHARE
-            back = step.back ^ turned
             # Behind a new word is the page's own; else the hint may be true of other pages only.
-            said = step.relation.query_words(back=back, reworded=index in coined or not trigger)
+            said = step.relation.query_words(back=step.back, reworded=index in coined or not trigger)
             if self._rng.random() < SHORT_QUERY_SHARE:
                 said = said.split()[0]
             skills.append(
-                draw_hint(step.relation, back=back, suffix=said, rng=self._rng, question=text, trigger=trigger)
+                draw_hint(step.relation, back=step.back, suffix=said, rng=self._rng, question=text, trigger=trigger)
             )
-            steps[index] = step._replace(suffix=" ".join([trigger or own, *noun]), hint=said)
+            steps[index] = step._replace(suffix=" ".join([trigger.split()[-1] if trigger else own, *noun]), hint=said)
         if hinted or draw < HINTED_SHARE + IRRELEVANT_SHARE:
             names = [step.relation.name for step in steps]
             extra = int(self._rng.integers(0 if hinted else 1, 3 if hinted else 4))
@@ -190,14 +188,21 @@ class Classroom:
         family = f"hint-{question.hops}" if hinted else question.family
         return Plan(question, text, tuple(steps), tuple(skills[i] for i in order), family)
 
-    def _rename(self, relation: Relation, text: str) -> tuple[str, str]:
-        """Put a new word in the place of a relation's own in a question; no word where that is not clear-cut."""
-        places = list(re.finditer(rf"\b{re.escape(relation.cue)}\b", text))
+    def _rename(self, step: Step, text: str) -> tuple[str, str]:
+        """Put a new word in the place of a relation's own in a question, and return a trigger with it and the question.
+
+        The trigger is empty where the place is not clear-cut.
+        """
+        cue = step.relation.cue
+        places = list(re.finditer(rf"\b{re.escape(cue)}\b", text))
         if len(places) != 1:
             return "", text
         word = self.coin().lower()
         start, end = places[0].span()
-        return word, f"{text[:start]}{word}{text[end:]}"
+        fitting = fitting_triggers(step.relation, back=step.back, question=text)
+        triggers = [trigger for trigger in fitting if trigger.split()[-1] == cue] or [cue]
+        trigger = triggers[int(self._rng.integers(len(triggers)))]
+        return f"{trigger.removesuffix(cue)}{word}", f"{text[:start]}{word}{text[end:]}"
 
     def _solve(self, plan: Plan, pages: dict[str, list[Passage]]) -> Lesson | None:
         shown = self.draw_shown()
