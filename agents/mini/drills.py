@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from agents.base import Message
-from agents.mini.hints import SAYS, UNSEEN
+from agents.mini.hints import SAYS, UNSEEN, triggers_of
 from agents.mini.lessons import (
     IRRELEVANT_SHARE,
     PASSAGE_CHARS,
@@ -130,10 +130,11 @@ def _following(classroom: Classroom, rng: np.random.Generator) -> Lesson:
         known, value = page_of.full_name, target.name if target else fact.object
         if back:
             known, value = value, page_of.name
-        own, words = (relation.query_words(back=back, reworded=reworded) for reworded in (False, True))
-        told = f"{SAYS} {words}" if page_of.reworded else own
+        (trigger,) = _some(triggers_of(relation, back=back), 1, rng)
+        words = relation.query_words(back=back, reworded=True)
+        told = f"{SAYS} {words}" if page_of.reworded else relation.query_words(back=back, reworded=False)
         page = render_passages([classroom.atlas.page(fact.subject)], max_chars=PASSAGE_CHARS)
-        sought = f"{own} {SAYS} {words.split()[0] if rng.random() < SHORT_QUERY_SHARE else words}"
+        sought = f"{trigger} {SAYS} {words.split()[0] if rng.random() < SHORT_QUERY_SHARE else words}"
         messages += [
             Message("user", f"Follow: {known}; {sought}"),
             Message("assistant", f"<think> {sought}</think><search> {known} {sought}</search>"),

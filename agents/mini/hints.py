@@ -26,8 +26,8 @@ UNSEEN = tuple(relation.name for relation in RELATIONS.values() if relation.gap_
 """Every fifth relation with a wording of its own on reworded pages."""
 
 SAYS = "="
-"""Stands before a hint's word in a plan, a query and a note.  No skill has it, so that whoever writes it can copy what
-followed it before; a search engine passes over it."""
+"""Stands before a page's own word in a plan, a query and a note.  No skill has it, so that whoever writes it can copy
+what followed it before; a search engine passes over it."""
 
 _WORDINGS = (
     "Where a question says {trigger}, pages may say {word}.",
@@ -87,6 +87,11 @@ def draw_hint(
         avoid=f"the word {named.split()[-1]}" if rng.random() < 0.4 else "",
         queries=(f"{_one(_PLACEHOLDERS, rng)} {suffix}",),
     )
+
+
+def noted(hint: Skill) -> str:
+    """Return what a player who follows a hint plans by: its first trigger and what its query adds to the name."""
+    return f"{hint.triggers[0]} {SAYS} {hint.queries[0].partition('} ')[2]}"
 
 
 def draw_irrelevant(avoid: Sequence[str], *, question: str, coin: Callable[[], str], rng: np.random.Generator) -> Skill:

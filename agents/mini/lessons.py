@@ -1,10 +1,10 @@
 """What the mini policy imitates: conversations of a player who knows the gold, in worlds to train on.
 
 A solver's turn notes what the page it has just read says, plans the hops that are left and searches for the first of
-them.  Skills are in front of some questions: some translate a word that the question uses, and the player puts the
-hint's word behind its own ("directed film = helmed") in plan and query, for it cannot know which of them the page has,
-and notes what it finds under the one it has.  The others have nothing to say about the question, and the player passes
-over them.  A challenger's lessons are in `agents/mini/walks.py`.
+them.  Skills are in front of some questions: some translate a word that the question uses, and the player plans and
+searches by both words ("film directed = helmed"), for it cannot know which of them the page has, and notes what it
+finds under the one it has.  The others have nothing to say about the question, and the player passes over them.  A
+challenger's lessons are in `agents/mini/walks.py`.
 
     classroom = Classroom(generate(2, jargon=True), seed=0)
     lessons = classroom.solver_lessons(500)
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.base import Message
-from agents.mini.hints import SAYS, UNSEEN, draw_hint, draw_irrelevant, fitting_triggers
+from agents.mini.hints import SAYS, UNSEEN, draw_hint, draw_irrelevant, fitting_triggers, noted
 from sesa_env.corpora.atlas import Atlas
 from sesa_env.corpora.atlas.names import Words
 from sesa_env.corpora.atlas.relations import RELATIONS, Relation
@@ -50,7 +50,7 @@ HOP_SHARES = {1: 0.25, 2: 0.32, 3: 0.33, 4: 0.1}
 
 
 class Step(NamedTuple):
-    """One hop as a player takes it: the name it starts from, what it adds itself, and the page that must be found."""
+    """One hop as a player takes it: the name it starts from, what to add to it, and the page that must be found."""
 
     name: str
     suffix: str
@@ -59,12 +59,12 @@ class Step(NamedTuple):
     back: bool
     reworded: bool
     hint: str = ""
-    """What a skill about this hop says to add; "" where there is none."""
+    """What is planned by a skill about this hop, its trigger and its word; "" where there is none."""
 
     @property
     def sought(self) -> str:
-        """What is planned, and added to the name in a query."""
-        return f"{self.suffix} {SAYS} {self.hint}" if self.hint else self.suffix
+        """What is planned, and added to the name in a query: a skill's own words, so that following it is copying."""
+        return self.hint or self.suffix
 
     @property
     def query(self) -> str:
@@ -75,7 +75,8 @@ class Step(NamedTuple):
     def told(self) -> str:
         """What stands before the page's value in a note: the hint's word where the page has it, else the page's own."""
         words = self.relation.query_words(back=self.back, reworded=self.reworded)
-        return f"{SAYS} {words}" if self.hint.split()[:1] == words.split()[:1] else words
+        follows = bool(self.hint) and self.suffix.split()[0] == words.split()[0]
+        return f"{SAYS} {words}" if follows else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +172,15 @@ class Classroom:
             alone = [other.relation.cue for other in steps].count(step.relation.cue) == 1
             if alone and self._rng.random() < INVENTED_TRIGGER_SHARE:
                 trigger, text = self._rename(step, text)
-            own, *noun = step.relation.query_words(back=step.back, reworded=False).split()
             # Behind a new word is the page's own; else the hint may be true of other pages only.
-            said = step.relation.query_words(back=step.back, reworded=index in coined or not trigger)
+            suffix = step.relation.query_words(back=step.back, reworded=index in coined or not trigger)
             if self._rng.random() < SHORT_QUERY_SHARE:
-                said = said.split()[0]
-            skills.append(
-                draw_hint(step.relation, back=step.back, suffix=said, rng=self._rng, question=text, trigger=trigger)
+                suffix = suffix.split()[0]
+            hint = draw_hint(
+                step.relation, back=step.back, suffix=suffix, rng=self._rng, question=text, trigger=trigger
             )
-            steps[index] = step._replace(suffix=" ".join([trigger.split()[-1] if trigger else own, *noun]), hint=said)
+            skills.append(hint)
+            steps[index] = step._replace(suffix=suffix, hint=noted(hint))
         if hinted or draw < HINTED_SHARE + IRRELEVANT_SHARE:
             names = [step.relation.name for step in steps]
             extra = int(self._rng.integers(0 if hinted else 1, 3 if hinted else 4))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agents.mini.drills import draw_drills
-from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, triggers_of
+from agents.mini.hints import UNSEEN, draw_hint, draw_irrelevant, noted, triggers_of
 from agents.mini.lessons import Classroom, Lesson, draw_lessons
 from agents.mini.walks import SEARCHES, _Walker, draw_chains, draw_walks
 from sesa_env.corpora.atlas import generate
@@ -74,8 +74,8 @@ def test_what_a_solver_says_in_a_lesson_wins_when_it_is_played(classroom: Classr
 TURN = re.compile(r"<think> (.*)</think><(search|answer)> (.*)</\w+>")
 
 
-def words_of_hints(text: str) -> list[str]:
-    return re.findall(r"When: .*Query: \{\w+\} ([^|\n]*)\n", text)
+def hints_in(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"When: ([^;.]*).*Query: \{\w+\} ([^|\n]*)\n", text)
 
 
 def test_each_turn_plans_what_is_left_and_searches_for_the_first_of_it(lessons: list[Lesson]) -> None:
@@ -91,7 +91,7 @@ def test_each_turn_plans_what_is_left_and_searches_for_the_first_of_it(lessons: 
             assert turn[3].endswith(plan[0])
             assert (turn[3] == plan[0]) == (lesson.family == "comparison")
             hinted = [hop for hop in plan if "=" in hop]
-            assert all(hop.partition(" = ")[2] in words_of_hints(lesson.messages[0].content) for hop in hinted)
+            assert all(tuple(hop.split(" = ")) in hints_in(lesson.messages[0].content) for hop in hinted)
             followed += bool(hinted)
     assert followed > 50
 
@@ -242,6 +242,7 @@ def test_a_hints_trigger_is_in_the_questions_words_where_those_name_the_relation
     asked = "Which film did Jon Falk direct?"
     hints = [draw_hint(RELATIONS["director"], back=True, suffix="helmed", rng=rng, question=asked) for _ in range(50)]
     assert all(set(hint.triggers[0].casefold().split()) <= set(asked.strip("?").casefold().split()) for hint in hints)
+    assert all(noted(hint) == f"{hint.triggers[0]} = helmed" for hint in hints)
 
 
 def test_an_irrelevant_skill_does_not_translate_what_the_question_asks() -> None:
@@ -302,7 +303,7 @@ def test_a_drill_with_skills_shows_some_before_each_question_and_follows_hints(c
         for asked, planned in zip(drill.messages[::2], drill.messages[1::2], strict=True):
             assert asked.content.startswith("<skills>")
             assert planned.content.startswith("<think> ")
-            followed += any(f" = {words}" in planned.content for words in words_of_hints(asked.content))
+            followed += any(f"{trigger} = {word}" in planned.content for trigger, word in hints_in(asked.content))
     assert followed > 45  # of 90; the others have irrelevant skills only
 
 
