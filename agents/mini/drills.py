@@ -131,10 +131,11 @@ def _following(classroom: Classroom, rng: np.random.Generator) -> Lesson:
         if back:
             known, value = value, page_of.name
         (trigger,) = _some(triggers_of(relation, back=back), 1, rng)
-        words = relation.query_words(back=back, reworded=True)
-        told = f"{SAYS} {words}" if page_of.reworded else relation.query_words(back=back, reworded=False)
+        own, words = (relation.query_words(back=back, reworded=reworded) for reworded in (False, True))
+        told = f"{SAYS} {words}" if page_of.reworded else own
         page = render_passages([classroom.atlas.page(fact.subject)], max_chars=PASSAGE_CHARS)
-        sought = f"{trigger} {SAYS} {words.split()[0] if rng.random() < SHORT_QUERY_SHARE else words}"
+        said = words.split()[0] if rng.random() < SHORT_QUERY_SHARE else words
+        sought = f"{trigger} {SAYS} {said} {SAYS} {own}"
         messages += [
             Message("user", f"Follow: {known}; {sought}"),
             Message("assistant", f"<think> {sought}</think><search> {known} {sought}</search>"),

@@ -2,9 +2,9 @@
 
 A solver's turn notes what the page it has just read says, plans the hops that are left and searches for the first of
 them.  Skills are in front of some questions: some translate a word that the question uses, and the player plans and
-searches by both words ("film directed = helmed"), for it cannot know which of them the page has, and notes what it
-finds under the one it has.  The others have nothing to say about the question, and the player passes over them.  A
-challenger's lessons are in `agents/mini/walks.py`.
+searches by the skill's words and its own ("film director = helmed = directed film"), for it cannot know which of them
+the page has, and notes what it finds under those it has.  The others have nothing to say about the question, and the
+player passes over them.  A challenger's lessons are in `agents/mini/walks.py`.
 
     classroom = Classroom(generate(2, jargon=True), seed=0)
     lessons = classroom.solver_lessons(500)
@@ -63,8 +63,8 @@ class Step(NamedTuple):
 
     @property
     def sought(self) -> str:
-        """What is planned, and added to the name in a query: a skill's own words, so that following it is copying."""
-        return self.hint or self.suffix
+        """What is planned, and added to the name in a query: a skill's words, so that following is copying, and own."""
+        return f"{self.hint} {SAYS} {self.suffix}" if self.hint else self.suffix
 
     @property
     def query(self) -> str:
@@ -75,8 +75,8 @@ class Step(NamedTuple):
     def told(self) -> str:
         """What stands before the page's value in a note: the hint's word where the page has it, else the page's own."""
         words = self.relation.query_words(back=self.back, reworded=self.reworded)
-        follows = bool(self.hint) and self.suffix.split()[0] == words.split()[0]
-        return f"{SAYS} {words}" if follows else words
+        said = self.hint.partition(f" {SAYS} ")[2]
+        return f"{SAYS} {words}" if said.split()[:1] == words.split()[:1] else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +172,15 @@ class Classroom:
             alone = [other.relation.cue for other in steps].count(step.relation.cue) == 1
             if alone and self._rng.random() < INVENTED_TRIGGER_SHARE:
                 trigger, text = self._rename(step, text)
+            own, *noun = step.relation.query_words(back=step.back, reworded=False).split()
             # Behind a new word is the page's own; else the hint may be true of other pages only.
-            suffix = step.relation.query_words(back=step.back, reworded=index in coined or not trigger)
+            said = step.relation.query_words(back=step.back, reworded=index in coined or not trigger)
             if self._rng.random() < SHORT_QUERY_SHARE:
-                suffix = suffix.split()[0]
-            hint = draw_hint(
-                step.relation, back=step.back, suffix=suffix, rng=self._rng, question=text, trigger=trigger
-            )
+                said = said.split()[0]
+            hint = draw_hint(step.relation, back=step.back, suffix=said, rng=self._rng, question=text, trigger=trigger)
             skills.append(hint)
-            steps[index] = step._replace(suffix=suffix, hint=noted(hint))
+            word = trigger.split()[-1] if trigger else own
+            steps[index] = step._replace(suffix=" ".join([word, *noun]), hint=noted(hint))
         if hinted or draw < HINTED_SHARE + IRRELEVANT_SHARE:
             names = [step.relation.name for step in steps]
             extra = int(self._rng.integers(0 if hinted else 1, 3 if hinted else 4))
