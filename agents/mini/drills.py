@@ -135,10 +135,10 @@ def _following(classroom: Classroom, rng: np.random.Generator) -> Lesson:
         told = f"{SAYS} {words}" if page_of.reworded else own
         page = render_passages([classroom.atlas.page(fact.subject)], max_chars=PASSAGE_CHARS)
         said = words.split()[0] if rng.random() < SHORT_QUERY_SHARE else words
-        sought = f"{trigger} {SAYS} {said} {SAYS} {own}"
+        hint = f"{trigger} {SAYS} {said}"
         messages += [
-            Message("user", f"Follow: {known}; {sought}"),
-            Message("assistant", f"<think> {sought}</think><search> {known} {sought}</search>"),
+            Message("user", f"Follow: {known}; {hint} {SAYS} {own}"),
+            Message("assistant", f"<think> {hint} {SAYS} {own}</think><search> {known} {hint}</search>"),
             Message("user", page),
             Message("assistant", f"<think> {told} {value}</think><answer> {value}</answer>"),
         ]

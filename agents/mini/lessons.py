@@ -1,10 +1,10 @@
 """What the mini policy imitates: conversations of a player who knows the gold, in worlds to train on.
 
 A solver's turn notes what the page it has just read says, plans the hops that are left and searches for the first of
-them.  Skills are in front of some questions: some translate a word that the question uses, and the player plans and
-searches by the skill's words and its own ("film director = helmed = directed film"), for it cannot know which of them
-the page has, and notes what it finds under those it has.  The others have nothing to say about the question, and the
-player passes over them.  A challenger's lessons are in `agents/mini/walks.py`.
+them.  Skills are in front of some questions: some translate a word that the question uses, and the player plans by the
+skill's words and its own ("director = helmed = directed"), for it cannot know which of them the page has, searches by
+the skill's, and notes what it finds under those that the page has.  The others have nothing to say about the question,
+and the player passes over them.  A challenger's lessons are in `agents/mini/walks.py`.
 
     classroom = Classroom(generate(2, jargon=True), seed=0)
     lessons = classroom.solver_lessons(500)
@@ -62,14 +62,14 @@ class Step(NamedTuple):
     """What is planned by a skill about this hop, its trigger and its word; "" where there is none."""
 
     @property
-    def sought(self) -> str:
-        """What is planned, and added to the name in a query: a skill's words, so that following is copying, and own."""
+    def planned(self) -> str:
+        """What is planned: a skill's words, so that following it is copying, and the player's own."""
         return f"{self.hint} {SAYS} {self.suffix}" if self.hint else self.suffix
 
     @property
     def query(self) -> str:
-        """The words searched for."""
-        return f"{self.name} {self.sought}"
+        """The words searched for; own words behind a skill's would count twice, and hide the page that has neither."""
+        return f"{self.name} {self.hint or self.suffix}"
 
     @property
     def told(self) -> str:
@@ -258,7 +258,7 @@ class Plan(NamedTuple):
     @property
     def planned(self) -> list[str]:
         """The hops as the player writes them, with the names where they are known from the start."""
-        return [step.query if self.compares else step.sought for step in self.steps]
+        return [f"{step.name} {step.planned}" if self.compares else step.planned for step in self.steps]
 
     @property
     def opening(self) -> Message:
