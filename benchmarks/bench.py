@@ -61,7 +61,8 @@ class Plan:
     targets: int = 0
     """Targets that each run's challenger poses for before its training and after, in the world of the first data."""
     compare: tuple[str, ...] = ()
-    """Differences to report, written "ARM/MEMORY - ARM/MEMORY", such as "sesa/on - ssp/off"."""
+    """Differences to report, written "ARM/MEMORY - ARM/MEMORY", such as "sesa/on - ssp/off"; with " in FAMILY" behind
+    it, on questions of that family alone."""
 
     def __post_init__(self) -> None:
         if not self.arms:
@@ -75,10 +76,11 @@ class Plan:
         if self.targets and not is_atlas(self.data[0]):
             raise SettingsError(f'targets must come with data that begins with "atlas:SEED", got {self.data[0]!r}')
         for pair in self.compare:
-            sides = pair.split(" - ")
+            sides = pair.partition(" in ")[0].split(" - ")
             known = len(sides) == 2 and all(side.partition("/")[0] in self.arms for side in sides)
             if not known or not all(side.partition("/")[2] for side in sides):
-                raise SettingsError(f'compare must hold "ARM/MEMORY - ARM/MEMORY" of the plan\'s arms, got {pair!r}')
+                rule = '"ARM/MEMORY - ARM/MEMORY" or "ARM/MEMORY - ARM/MEMORY in FAMILY" of the plan\'s arms'
+                raise SettingsError(f"compare must hold {rule}, got {pair!r}")
 
 
 class Line(NamedTuple):
@@ -241,10 +243,11 @@ def contrasts(plan: Plan, rows: Sequence[Row]) -> list[Contrast]:
     Raises:
         InvalidInput: a side was not evaluated, or the sides were asked different questions.
     """
-    scores = _scores(rows)
     found = []
     for pair in plan.compare:
-        for side in (sides := pair.split(" - ")):
+        compared, _, family = pair.partition(" in ")
+        scores = _scores([row for row in rows if row.family == family] if family else rows)
+        for side in (sides := compared.split(" - ")):
             if side not in scores:
                 raise InvalidInput(f"compare must name what was evaluated, {', '.join(scores)}, got {side!r}")
         first, second = (scores[side] for side in sides)

@@ -70,6 +70,16 @@ def test_differences_are_paired_by_seed_and_question() -> None:
     assert by_kind[1].split()[1:3] == ["24", "20.8"]
 
 
+def test_a_difference_can_be_that_of_one_family() -> None:
+    plan = Plan({"a": (), "b": ()}, ("atlas:1",), compare=("b/off - a/off in 1-hop", "b/off - a/off in 9-hop"))
+    rows = [row("a", 0, f"q{n}", n < 10) for n in range(20)] + [row("b", 0, f"q{n}", n < 15) for n in range(20)]
+    (contrast,) = contrasts(replace(plan, compare=plan.compare[:1]), rows)
+    assert contrast.em.n == 12  # q0, q1 and q10 to q19
+    assert contrast.em.value == pytest.approx(5 / 12)
+    with pytest.raises(InvalidInput, match="compare must name what was evaluated"):
+        contrasts(plan, rows)
+
+
 def test_a_side_that_was_not_evaluated_is_named() -> None:
     plan = Plan({"a": ()}, ("atlas:1",), compare=("a/on - a/off",))
     with pytest.raises(InvalidInput, match="compare must name what was evaluated, a/off, got 'a/on'"):
