@@ -32,7 +32,8 @@ class MemorySettings:
     floor: float = -1.0
     """Least cosine at which a skill is shown; -1 shows the k best whatever their cosine, as SESA does."""
     triggered: bool = False
-    """Whether a skill is shown only for questions that one of its triggers stands in; SESA asks for no such thing."""
+    """Whether "bank", "static" and "placebo" show a skill only for questions that one of its triggers stands in; SESA
+    asks for no such thing."""
     token_budget: int = 300
     """Most tokens an agent may spend on the block of skills in its prompt."""
     priming: bool = True

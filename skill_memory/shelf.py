@@ -117,7 +117,8 @@ class Shelf:
         Raises:
             MissingDependency: there are more than EXACT_UP_TO skills, and FAISS is not installed.
         """
-        sources, texts = exclude_source or [""] * len(vector_QD), questions or [""] * len(vector_QD)
+        sources = exclude_source or [""] * len(vector_QD)
+        texts: Sequence[str | None] = questions or [None] * len(vector_QD)
         find = self._compare if len(self.skills) <= EXACT_UP_TO else self._approach
         return [
             self._choose(position_N, cosine_N, k=k, floor=floor, source=source, question=question)
@@ -138,19 +139,19 @@ class Shelf:
         return found
 
     def _choose(
-        self, position_N: np.ndarray, cosine_N: Vectors, *, k: int, floor: float, source: str, question: str
+        self, position_N: np.ndarray, cosine_N: Vectors, *, k: int, floor: float, source: str, question: str | None
     ) -> list[Skill]:
         cosine_N = np.round(cosine_N, _DIGITS)
         fits_N = cosine_N >= floor
         if source in self._positions_of:
             fits_N &= ~np.isin(position_N, self._positions_of[source])
         position_N, cosine_N = position_N[fits_N], cosine_N[fits_N]
-        if len(cosine_N) > k and not question:  # sorting all of them would cost more than all the rest
+        if len(cosine_N) > k and question is None:  # sorting all of them would cost more than all the rest
             best_N = cosine_N >= np.partition(cosine_N, -k)[-k]
             position_N, cosine_N = position_N[best_N], cosine_N[best_N]
         order = np.lexsort((position_N, -cosine_N))
         chosen = (self.skills[position] for position in position_N[order])
-        return list(islice((skill for skill in chosen if not question or is_about(skill, question)), k))
+        return list(islice((skill for skill in chosen if question is None or is_about(skill, question)), k))
 
     @cached_property
     def _id_of_text(self) -> dict[str, str]:

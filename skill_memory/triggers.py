@@ -1,6 +1,8 @@
 """Whether a skill is about a question: one of its triggers stands in it, word by word and in whatever form.
 
-is_about(skill, "Who was the director of Polar Sky?")      # True for the trigger "who directed"
+    is_about(skill, "Who was the director of Polar Sky?")      # True for the trigger "who directed"
+
+No model reads here: forms of a word are known by their first letters.
 """
 
 from __future__ import annotations
