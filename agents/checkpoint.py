@@ -26,10 +26,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from agents.policies import source_of
 from agents.policies.hf import HFPolicy, LanguageModel
 from agents.prompts import PROMPT_VERSION
 from agents.selfplay import Seat
 from sesa_env.errors import InvalidInput
+from sesa_env.registry import POLICIES
 from skill_memory.base import SkillMemory
 
 SCHEMA = 2
@@ -162,12 +164,23 @@ def save_start(folder: Path, model: LanguageModel, *, name: str) -> None:
     (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, "prompts": PROMPT_VERSION, "step": 0}))
 
 
-def load_start(place: Path, model: LanguageModel, *, name: str, role: str) -> None:
-    """Let the weights `name` start as those with which a role plays in a checkpoint: its own, or shared ones.
+def load_start(start: str, model: LanguageModel, *, name: str, role: str) -> None:
+    """Let the weights `name` start as those with which a role plays in a checkpoint, its own or shared ones.
+
+    Args:
+        start: the checkpoint's folder, or a policy by its name or folder.
+        model: what has the weights.
+        name: of the weights.
+        role: who plays with them.
 
     Raises:
         InvalidInput: there is no checkpoint, it holds no such weights, or they do not fit this model.
+        ModelNotFound: the policy cannot be loaded.
     """
+    place = Path(start)
+    if start in POLICIES.names() or (place / "config.json").is_file():
+        model.start_from(source_of(start), name=name)
+        return
     _, weights = _read(place)
     found = weights.get(role, weights.get(SHARED))
     if found is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from agents.challenger import make_challenger
@@ -81,7 +80,7 @@ def make_seats(model: LanguageModel, memory: SkillMemory, settings: Settings) ->
     learners: dict[str, Learner | None] = {}
     for role, chosen in ((SOLVER, settings.solver), (CHALLENGER, settings.challenger)):
         if chosen.start is not None:
-            load_start(Path(chosen.start), model, name=adapter_of(role, settings), role=role)
+            load_start(chosen.start, model, name=adapter_of(role, settings), role=role)
         other = learners.get(SOLVER) if settings.shared_weights else None
         learners[role] = _learner(model, adapter_of(role, settings), chosen, steps=settings.steps, shared_with=other)
     return {

@@ -44,13 +44,22 @@ def _frontier(round_: Round) -> float | None:
     return None if round_["challenger"] is None else float(rate is not None and 0.0 < rate < 1.0)
 
 
+def _frontier_of_valid(round_: Round) -> float | None:
+    return None if round_["challenger"] is None or round_["solve_rate"] is None else _frontier(round_)
+
+
 def _solve_rate(round_: Round) -> float | None:
     rate: float | None = round_["solve_rate"]
     return rate
 
 
-MEASURES: dict[str, Measure] = {"valid": _valid, "at the frontier": _frontier, "solve rate": _solve_rate}
-"""Of a round: whether a posed question was valid, whether it was that and 0 < p < 1, and p."""
+MEASURES: dict[str, Measure] = {
+    "valid": _valid,
+    "at the frontier": _frontier,
+    "that, of valid": _frontier_of_valid,
+    "solve rate": _solve_rate,
+}
+"""Of a round: whether a posed question was valid, whether it was that and 0 < p < 1, this again of valid ones alone, and p."""
 
 
 class Change(NamedTuple):

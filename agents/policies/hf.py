@@ -70,22 +70,11 @@ class LanguageModel:
         """
         device = resolve_device(settings.device)
         settings = replace(settings, dtype=number_format(settings, device).dtype)
-        full = settings.train == "full"
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(str(source))
-            base: Any = AutoModelForCausalLM.from_pretrained(
-                str(source),
-                # Steps of training vanish in half precision: whole models stay in float32 and only compute in less.
-                dtype=torch.float32 if full else getattr(torch, settings.dtype),
-                attn_implementation=attention_for(settings, device),
-            )
-        except (OSError, ValueError, SafetensorError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ModelNotFound(f"no model could be loaded from {str(source)!r}: {reason}") from error
+        base, tokenizer = _load(source, settings, device)
         end_ids = _end_ids(base)
         weights = (
             _copies(base.to(device), adapters, settings)
-            if full
+            if settings.train == "full"
             else _adapters(base, adapters, settings, seed=seed, device=device)
         )
         return cls(weights, tokenizer, settings, end_ids=end_ids)
@@ -98,6 +87,20 @@ class LanguageModel:
         """Write the weights of that name and the tokenizer as a model folder that can be loaded as a policy."""
         self.weights.merged(name).save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+    def start_from(self, source: str | Path, *, name: str) -> None:
+        """Let the weights of that name start as those of another model, of equal architecture and tokenizer.
+
+        Raises:
+            ModelNotFound: nothing loadable at that path or under that id.
+            InvalidInput: the weights are adapters, or do not fit; or the model has another tokenizer or chat template.
+        """
+        if self.settings.train != "full":
+            raise InvalidInput(f"start must be a checkpoint's folder unless model.train=full, got {str(source)!r}")
+        base, tokenizer = _load(source, self.settings, torch.device("cpu"))
+        if _spelling(tokenizer) != _spelling(self.tokenizer):
+            raise InvalidInput(f"start must have the policy's tokenizer and chat template, got {str(source)!r}")
+        self.weights.load(name, dict(base.named_parameters()))
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of plain data; special tokens in it stay ordinary text."""
@@ -194,6 +197,27 @@ class HFPolicy:
             )
 
         return stopped
+
+
+def _load(source: str | Path, settings: ModelSettings, device: torch.device) -> tuple[Any, PreTrainedTokenizerBase]:
+    """Return a model, on the processor still, and its tokenizer."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(source))
+        model = AutoModelForCausalLM.from_pretrained(
+            str(source),
+            # Steps of training vanish in half precision: whole models stay in float32 and only compute in less.
+            dtype=torch.float32 if settings.train == "full" else getattr(torch, settings.dtype),
+            attn_implementation=attention_for(settings, device),
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelNotFound(f"no model could be loaded from {str(source)!r}: {reason}") from error
+    return model, tokenizer
+
+
+def _spelling(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, int], Any]:
+    """Return what decides the ids of a chat: the vocabulary and the template."""
+    return tokenizer.get_vocab(), tokenizer.chat_template
 
 
 def _render(tokenizer: PreTrainedTokenizerBase, chat: list[dict[str, str]]) -> str:

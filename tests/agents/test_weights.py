@@ -10,6 +10,7 @@ from agents.checkpoint import load_checkpoint, save_checkpoint
 from agents.config import ModelSettings, Settings, resolve
 from agents.device import attention_for, resolve_device
 from agents.learner import Sample
+from agents.mini import MODELS
 from agents.policies.hf import LanguageModel
 from agents.seats import load_model, make_seats
 from agents.tokens import TokenSequence
@@ -132,6 +133,18 @@ def test_a_past_opponent_plays_with_its_old_weights_and_never_learns(make, train
     assert load_checkpoint(again, model=model, seats=seats) == 2
 
 
+@pytest.mark.parametrize("source", ["mini-start", "{folder}"])
+def test_a_whole_model_can_start_from_another_policy_of_its_kind(source):
+    start = source.format(folder=MODELS / "mini-start")
+    settings = resolve({}, ["policy=mini", "model.dtype=float32", f"solver.start={start}"])
+    model = load_model(settings)
+    make_seats(model, NoMemory(), settings)
+    early = load_model(resolve({}, ["policy=mini-start", "model.dtype=float32"]))
+    for key, tensor in early.weights.state("solver").items():
+        assert torch.equal(model.weights.state("solver")[key], tensor)
+        assert tensor.ndim == 1 or not torch.equal(model.weights.state("challenger")[key], tensor)
+
+
 @pytest.mark.parametrize(
     ("overrides", "error", "says"),
     [
@@ -139,6 +152,8 @@ def test_a_past_opponent_plays_with_its_old_weights_and_never_learns(make, train
         (["model.lora_rank=4", "solver.start={place}"], InvalidInput, "do not fit adapter 'solver'"),
         (["model.train=full", "solver.start={place}"], InvalidInput, "do not fit model 'solver'"),
         (["shared_weights=true", "challenger.start={place}"], SettingsError, "challenger.start must be None"),
+        (["solver.start=mini"], InvalidInput, "unless model.train=full, got .*mini"),
+        (["model.train=full", "solver.start=mini"], InvalidInput, "must have the policy's tokenizer"),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused(make, tmp_path, overrides, error, says):
