@@ -76,9 +76,9 @@ class SeatSettings(LearnerSettings):
     """How a seat's policy is updated, and where it starts; `lr=0` freezes it there."""
 
     start: str | None = None
-    """Where the policy's weights start, if not as those of `policy`: the folder of a checkpoint (RUN/checkpoints/step-N,
-    or one of `sesa sft`); with `model.train=full` also a policy of equal architecture and tokenizer, by its name or
-    folder."""
+    """Where the policy's weights start, if not as `policy` has them: a checkpoint's folder (RUN/checkpoints/step-N, or
+    one of `sesa sft`); with `model.train=full` also another policy with the same architecture and tokenizer, by its
+    name or folder."""
 
 
 @dataclass(frozen=True, slots=True)

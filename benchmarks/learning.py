@@ -59,7 +59,7 @@ MEASURES: dict[str, Measure] = {
     "that, of valid": _frontier_of_valid,
     "solve rate": _solve_rate,
 }
-"""Of a round: whether a posed question was valid, whether it was that and 0 < p < 1, this again of valid ones alone, and p."""
+"""Of a round: whether a posed question was valid; whether it was, and 0 < p < 1; this of valid ones alone; and p."""
 
 
 class Change(NamedTuple):

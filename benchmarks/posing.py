@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from agents.checkpoint import first_checkpoint, latest_checkpoint
 from agents.config import Settings, load_settings
 from benchmarks.rounds import read_rounds
-from benchmarks.statistics import mean_over_seeds
+from benchmarks.statistics import Estimate, mean_difference, mean_over_seeds
 from benchmarks.train import CHECKPOINTS, ROUNDS_FILE, SETTINGS_FILE, train
 from sesa_env.replay import ReplaySettings
 from skill_memory import MemorySettings
@@ -46,9 +47,12 @@ class PosingRow:
     """Whether it was valid and some attempts solved it, and some did not."""
 
 
-MEASURES: dict[str, Callable[[PosingRow], bool]] = {
+Measure = Callable[[PosingRow], bool | None]
+
+MEASURES: dict[str, Measure] = {
     "valid": lambda row: row.valid,
     "at the frontier": lambda row: row.frontier,
+    "that, of valid": lambda row: row.frontier if row.valid else None,
 }
 
 
@@ -105,24 +109,31 @@ def _frozen(settings: Settings, *, solver: Path, challenger: Path, corpus: str, 
 
 
 def posing_table(rows: Sequence[PosingRow]) -> str:
-    """Return the shares before and after, in per cent, and their paired difference with a 95 % interval."""
-    names = list(dict.fromkeys(row.run.rpartition("-")[0] for row in rows))
-    width = max(len("arm"), *map(len, names))
+    """Return the shares before and after, and those of arms after training against each other, in per cent.
+
+    Differences have 95 % intervals and are paired by target; where only valid questions count, these are about other
+    targets each time, and a target's questions are drawn together.
+    """
+    arms = list(dict.fromkeys(row.run.rpartition("-")[0] for row in rows))
+    width = max(len("arm"), *map(len, arms))
     lines = [f"{'arm':<{width}} {'same targets':<16} {'seeds':>5} {'n':>5} {'before':>6} {'after':>6} {'change':>7}"]
     lines[0] += "  95 % interval"
-    for arm in names:
+    for arm in arms:
         for name, measure in MEASURES.items():
-            scores = {when: _scores(rows, arm, when, measure) for when in (BEFORE, AFTER)}
-            before, after = (np.mean([list(one.values()) for one in scores[when]]) for when in (BEFORE, AFTER))
-            differences = [
-                {target: late[target] - early[target] for target in early}
-                for early, late in zip(scores[BEFORE], scores[AFTER], strict=True)
-            ]
-            change = mean_over_seeds(differences, rng=np.random.default_rng(0))
+            before, after = (_scores(rows, arm, when, measure) for when in (BEFORE, AFTER))
+            change = _difference(after, before)
             lines.append(
-                f"{arm:<{width}} {name:<16} {len(differences):>5} {change.n:>5} {100 * before:>6.1f} "
-                f"{100 * after:>6.1f} {100 * change.value:>+7.1f}  {change.bounds('+')}"
+                f"{arm:<{width}} {name:<16} {len(after):>5} {change.n:>5} {100 * _share(before):>6.1f} "
+                f"{100 * _share(after):>6.1f} {100 * change.value:>+7.1f}  {change.bounds('+')}"
             )
+    pairs = [(f"{one} - {other}", one, other) for one, other in combinations(arms, 2)]
+    width = max([len("after training"), *(len(pair) for pair, _, _ in pairs)])
+    if pairs:
+        lines += ["", f"{'after training':<{width}} {'same targets':<16} {'n':>5} {'':>6}  95 % interval"]
+    for pair, one, other in pairs:
+        for name, measure in MEASURES.items():
+            gap = _difference(_scores(rows, one, AFTER, measure), _scores(rows, other, AFTER, measure))
+            lines.append(f"{pair:<{width}} {name:<16} {gap.n:>5} {100 * gap.value:>+6.1f}  {gap.bounds('+')}")
     return "\n".join(lines)
 
 
@@ -136,12 +147,26 @@ def read_posings(path: Path) -> list[PosingRow]:
     return [PosingRow(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _scores(
-    rows: Sequence[PosingRow], arm: str, when: str, measure: Callable[[PosingRow], bool]
-) -> list[dict[str, float]]:
-    """Return the scores of an arm's runs by target, one run after the other."""
+def _scores(rows: Sequence[PosingRow], arm: str, when: str, measure: Measure) -> list[dict[str, float]]:
+    """Return what an arm's runs scored by target, one run after the other; without targets that do not count."""
     runs: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
-        if row.when == when and row.run.rpartition("-")[0] == arm:
-            runs[row.run][str(row.target)] = float(measure(row))
+        if row.when == when and row.run.rpartition("-")[0] == arm and (score := measure(row)) is not None:
+            runs[row.run][str(row.target)] = float(score)
     return list(runs.values())
+
+
+def _share(runs: Sequence[Mapping[str, float]]) -> float:
+    scores = [score for run in runs for score in run.values()]
+    return sum(scores) / len(scores) if scores else float("nan")
+
+
+def _difference(runs: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]]) -> Estimate:
+    """Return the mean of the first less that of the others; paired where all have scores for the same targets."""
+    rng = np.random.default_rng(0)
+    if [set(run) for run in runs] != [set(run) for run in others]:
+        return mean_difference(runs, others, rng=rng)
+    differences = [
+        {target: run[target] - other[target] for target in run} for run, other in zip(runs, others, strict=True)
+    ]
+    return mean_over_seeds(differences, rng=rng)

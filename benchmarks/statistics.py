@@ -8,7 +8,8 @@ instead of one of width zero, which would read as certainty.
     paired_difference(on, off, rng=np.random.default_rng(0))       # {question id: score} for each arm
 
 Several seeds are several runs, and their attempts at the same question are not independent: `mean_over_seeds` draws
-seeds and questions anew, each as a whole, and nothing else pools them.
+seeds and questions anew, each as a whole, and nothing else pools them.  Where each run has scores for other questions,
+`mean_difference` draws questions with all their scores.
 """
 
 from __future__ import annotations
@@ -225,6 +226,62 @@ def mean_over_seeds(
     )
     low, high = resampled.confidence_interval
     return over_questions._replace(interval=Interval(float(low), float(high)))
+
+
+def mean_difference(
+    first: Sequence[Mapping[str, float]],
+    second: Sequence[Mapping[str, float]],
+    *,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+) -> Estimate:
+    """Return the mean score of `first` minus that of `second`, where runs may have scores for other questions each.
+
+    Each resample draws questions, with whatever scores all runs have for them: runs that scored one question alike do
+    not count as so many questions.
+
+    Args:
+        first: for each run, score by question id.
+        second: likewise.
+        rng: where the resamples come from; the same state gives the same interval.
+        confidence: share of intervals that are meant to contain the truth, between 0 and 1.
+
+    Raises:
+        InvalidInput: a side has no scores, or confidence lies outside (0, 1).
+    """
+    _check_confidence(confidence)
+    order = sorted({question for run in (*first, *second) for question in run})
+    totals = []
+    for name, side in (("first", first), ("second", second)):
+        found = [[run[question] for run in side if question in run] for question in order]
+        if not any(found):
+            raise InvalidInput(f"{name} must hold at least one score, got none")
+        totals += [np.array([sum(one) for one in found], dtype=np.float64), np.array([len(one) for one in found])]
+    value = float(_mean_gap(*totals))
+    if all(len({score for run in side for score in run.values()}) == 1 for side in (first, second)):
+        return Estimate(value, None, len(order), why_none="all alike")
+    result = _scipy_stats().bootstrap(
+        totals,
+        _mean_gap,
+        n_resamples=RESAMPLES,
+        batch=BATCH,
+        confidence_level=confidence,
+        method="percentile",
+        paired=True,
+        vectorized=True,
+        rng=rng,
+    )
+    if not np.isfinite(result.confidence_interval).all():  # some resamples hold no score of one side
+        return Estimate(value, None, len(order), why_none="too few")
+    return Estimate(value, Interval(*map(float, result.confidence_interval)), len(order))
+
+
+def _mean_gap(*totals: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Return one mean less another, each from sums of scores and their numbers."""
+    score, count, other_score, other_count = (total.sum(axis=axis) for total in totals)
+    with np.errstate(invalid="ignore"):
+        gap: np.ndarray = score / count - other_score / other_count
+    return gap
 
 
 def _bootstrap(value_Q: np.ndarray, *, rng: np.random.Generator, confidence: float) -> Interval:

@@ -58,10 +58,24 @@ def test_shares_are_compared_target_by_target() -> None:
     for seed in range(2):
         rows += posed(f"one-{seed}", BEFORE, [n < 20 for n in range(100)])
         rows += posed(f"one-{seed}", AFTER, [n < 50 for n in range(100)])
-    head, valid, frontier = posing_table(rows).splitlines()
+    head, valid, frontier, of_valid = posing_table(rows).splitlines()
     assert head.split() == ["arm", "same", "targets", "seeds", "n", "before", "after", "change", "95", "%", "interval"]
     assert valid.split()[:7] == ["one", "valid", "2", "100", "20.0", "50.0", "+30.0"]
     low, high = map(float, valid.partition("[")[2].rstrip("]").split(","))
     assert 30 - 11 < low < 30 - 7  # 30 of 100 differ: a standard error of 4.6
     assert 30 + 7 < high < 30 + 11
     assert frontier.endswith("none: all alike")
+    assert of_valid.endswith("none: all alike")
+
+
+def test_arms_are_compared_after_their_training() -> None:
+    rows = []
+    for arm, last in (("one", 50), ("two", 30)):
+        rows += posed(f"{arm}-0", BEFORE, [n < 20 for n in range(100)])
+        rows += posed(f"{arm}-0", AFTER, [n < last for n in range(100)])
+    lines = posing_table(rows).splitlines()
+    head, valid, frontier, _ = lines[-4:]
+    assert lines[-5] == ""
+    assert head.split() == ["after", "training", "same", "targets", "n", "95", "%", "interval"]
+    assert valid.split()[:6] == ["one", "-", "two", "valid", "100", "+20.0"]
+    assert frontier.split()[:3] == ["one", "-", "two"]

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.statistics import Difference, Estimate, Interval, mean, paired_difference, proportion, wilson
+from benchmarks.statistics import (
+    Difference,
+    Estimate,
+    Interval,
+    mean,
+    mean_difference,
+    paired_difference,
+    proportion,
+    wilson,
+)
 from sesa_env.errors import InvalidInput
 
 
@@ -123,6 +132,32 @@ def test_paired_intervals_cover_the_truth_as_often_as_they_claim(monkeypatch):
         covered += interval.low <= 0.07 <= interval.high
     # Standard error 0.009; four of them, and 0.01 for the percentile interval's known shortness at 150 questions.
     assert abs(covered / trials - 0.95) < 4 * math.sqrt(0.95 * 0.05 / trials) + 0.01
+
+
+def test_means_over_other_questions_each_cover_the_truth_as_often_as_they_claim(monkeypatch):
+    """Three runs score each question alike, and half of the questions: only an interval over questions is honest."""
+    monkeypatch.setattr("benchmarks.statistics.RESAMPLES", 499)
+    generator, trials, questions = rng(), 400, 200
+    covered = 0
+    for _ in range(trials):
+        sides = []
+        for share in (0.6, 0.5):
+            scores = {str(i): float(generator.random() < share) for i in range(questions) if generator.random() < 0.5}
+            sides.append([scores] * 3)
+        interval = mean_difference(*sides, rng=generator).interval
+        covered += interval.low <= 0.1 <= interval.high
+    # Standard error 0.011; four of them, and 0.01 for the percentile interval's known shortness at 100 questions.
+    assert abs(covered / trials - 0.95) < 4 * math.sqrt(0.95 * 0.05 / trials) + 0.01
+
+
+def test_means_over_other_questions_each_are_those_of_all_scores():
+    estimate = mean_difference([{"a": 1.0, "b": 0.0}, {"a": 1.0}], [{"c": 1.0, "b": 0.0}], rng=rng())
+    assert estimate.value == pytest.approx(2 / 3 - 1 / 2)
+    assert estimate.n == 3
+    assert estimate.why_none == "too few"  # a resample can be without a score of one side
+    assert mean_difference([{"a": 1.0}], [{"b": 0.0}], rng=rng()).why_none == "all alike"
+    with pytest.raises(InvalidInput, match="second must hold at least one score"):
+        mean_difference([{"a": 1.0}], [{}], rng=rng())
 
 
 def test_pairing_is_narrower_than_comparing_two_means_when_questions_differ_in_difficulty():
