@@ -7,11 +7,13 @@ belongs to which row:
     with rows_attend(model):
         model(input_ids=..., position_ids=..., use_cache=False, plan=plan)
 
-A row's keys lie in two places: its own, and a root's that many rows share.  Softmax is taken over each part by itself,
-and the parts are weighed by their log-sum-exps, which is exact; the shared part is thus read once for all rows.
+A row's keys lie in two places: its own, and a root's that many rows share, which is thus read once for all of them.
+Where a row has many queries, or rows have different roots, softmax is taken over each part by itself, and the parts are
+weighed by their log-sum-exps, which is exact.
 
 Dimension key: T token of the packed sequence, N row, B batch of queries, H key head, G query head of a key head, Q
-query, P query of a part, X queries of all query heads of a key head, one head after the other, K key, D head size.
+query, P query of a part, X queries of all query heads of a key head, one head after the other, K key, R key of a root,
+D head size.
 """
 
 from __future__ import annotations
@@ -143,8 +145,7 @@ def look_up(
         query_BHGPD = query_BHGQD[..., start : start + size, :]
         seen = slice(-(-(keys - queries + start + size) // _KEYS) * _KEYS if causal else None)
         score_BHXK = query_BHGPD.flatten(2, 3) @ key_BHKD[:, :, seen].transpose(-1, -2)
-        if scores.softcap is not None:
-            score_BHXK = scores.softcap * (score_BHXK / scores.softcap).tanh()
+        score_BHXK = _capped(score_BHXK, scores)
         score_BHGPK = score_BHXK.view(*query_BHGPD.shape[:-1], -1)
         if bias is not None:
             part = bias if queries == 1 else bias[..., start : start + size, seen]
@@ -157,6 +158,53 @@ def look_up(
         found.append(_weigh(score_BHXK, value_BHKD[:, :, seen], groups=groups))
     value, lse = (torch.cat(part, dim=3) if len(part) > 1 else part[0] for part in zip(*found, strict=True))
     return Found(value[..., :queries, :], lse[..., :queries])
+
+
+def look_up_once(
+    query_NHGD: Tensor,
+    key_NHKD: Tensor,
+    value_NHKD: Tensor,
+    scores: Scores,
+    *,
+    bias_N11K: Tensor,
+    root: tuple[Tensor, Tensor | None] | None,
+) -> Tensor:
+    """Let one query of each row attend to the row's keys and to a root that all rows share: (N, H, G, D).
+
+    All in one softmax, which takes a third of the operations of two look-ups that are then joined; a step of one token
+    per row takes as long as it has operations.
+
+    Args:
+        query_NHGD: the queries.
+        key_NHKD: the keys of the rows.
+        value_NHKD: their values.
+        scores: `window` is not looked at, it is the caller's business to say by biases.
+        bias_N11K: added to the scores of the rows' keys.
+        root: keys and values of the root, (2, H, R, D), and what is added to their scores, (N, 1, 1, R) or None.
+    """
+    query_NHGD = query_NHGD * scores.scale
+    score_NHGK = _capped(query_NHGD @ key_NHKD.transpose(-1, -2), scores) + bias_N11K
+    if root is None:
+        found_NHGD: Tensor = score_NHGK.softmax(dim=-1) @ value_NHKD
+        return found_NHGD
+    (key_HRD, value_HRD), bias_N11R = root
+    _, heads, groups, size = query_NHGD.shape
+    query_HXD = query_NHGD.permute(1, 2, 0, 3).reshape(heads, -1, size)
+    score_HXR = _capped(query_HXD @ key_HRD.transpose(-1, -2), scores)
+    score_NHGR = score_HXR.view(heads, groups, -1, score_HXR.shape[-1]).permute(2, 0, 1, 3)
+    if bias_N11R is not None:
+        score_NHGR = score_NHGR + bias_N11R
+    weight = torch.cat([score_NHGK, score_NHGR], dim=-1).softmax(dim=-1)
+    own = score_NHGK.shape[-1]
+    weight_HXR = weight[..., own:].permute(1, 2, 0, 3).reshape(score_HXR.shape)
+    root_HXD = weight_HXR @ value_HRD
+    found_NHGD = weight[..., :own] @ value_NHKD
+    found_NHGD += root_HXD.view(heads, groups, -1, size).permute(2, 0, 1, 3)
+    return found_NHGD
+
+
+def _capped(score: Tensor, scores: Scores) -> Tensor:
+    return score if scores.softcap is None else scores.softcap * (score / scores.softcap).tanh()
 
 
 def _whole(part: Tensor, size: int) -> Tensor:

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.generation.attention import HIDDEN, Found, Scores, look_up
-from agents.generation.rows import Row, join_roots, shared_roots
+from agents.generation.attention import HIDDEN, Found, Scores, look_up, look_up_once
+from agents.generation.rows import Row, join_roots, root_bias, shared_roots
 
 _ROOM = 32
 """Columns by which the memory grows, and that must be free of any row's keys before it shrinks."""
@@ -50,28 +50,37 @@ class Batch:
         width, places = self._width(), self._places()
         # What is hidden must still be a number, so it is zero.
         self._kv = [self._shape.zeros(width, rows=places) for _ in range(self._shape.layers)]  # (2, P, H, T, D)
-        self._bias_P111T = self._kv[0].new_full((places, 1, 1, 1, width), HIDDEN)
+        self._bias_P11T = self._kv[0].new_full((places, 1, 1, width), HIDDEN)
         for place, row in enumerate(rows):
             for memory, kv in zip(self._kv, row.kv, strict=True):
                 memory[:, place, :, self._start - row.own : self._start] = kv[:, :, : row.own]
             row.kv = self._shape.empty(0)
-            self._bias_P111T[place, ..., self._start - row.own : self._start + 1] = 0.0
+            self._bias_P11T[place, ..., self._start - row.own : self._start + 1] = 0.0
         self.position_P = torch.empty(0)
         """Where in its text each row's next token stands; 0 in places without a row."""
         self._arrange()
 
     def attend(self, layer: int, query_HGTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, scores: Scores) -> Tensor:
-        """Keep the new keys and values and return what each token's query finds: (H, G, T, D), float32."""
-        query_PHG1D = query_HGTD.permute(2, 0, 1, 3).unsqueeze(3)
-        key_PHTD, value_PHTD = self._kv[layer][:, : len(query_PHG1D)].unbind(0)
+        """Keep the new keys and values and return what each token's query finds: (H, G, T, D)."""
+        query_PHGD = query_HGTD.permute(2, 0, 1, 3)
+        key_PHTD, value_PHTD = self._kv[layer][:, : len(query_PHGD)].unbind(0)
         key_PHTD[:, :, self._column] = key_HTD.transpose(0, 1)
         value_PHTD[:, :, self._column] = value_HTD.transpose(0, 1)
         # Flush right, all rows write the same column, so a window begins at the same column for all of them too.
         first = 0 if scores.window is None else max(0, self._column + 1 - scores.window)
-        bias_P111T = self._bias_P111T[: len(query_PHG1D), ..., first:]
-        found = look_up(query_PHG1D, key_PHTD[:, :, first:], value_PHTD[:, :, first:], scores, bias=bias_P111T)
-        own = Found(found.value.squeeze(3).permute(1, 2, 0, 3), found.lse.squeeze(3).permute(1, 2, 0))
-        return join_roots(own, self._roots, layer, query_HGTD, self.position_P, scores)
+        key_PHTD, value_PHTD = key_PHTD[:, :, first:], value_PHTD[:, :, first:]
+        bias_P11T = self._bias_P11T[: len(query_PHGD), ..., first:]
+        alone = self._roots[0].root if len(self._roots) == 1 and self._roots[0].place_T is None else None
+        if self._roots and alone is None:
+            own = look_up(query_PHGD.unsqueeze(3), key_PHTD, value_PHTD, scores, bias=bias_P11T.unsqueeze(1))
+            own = Found(own.value.squeeze(3).permute(1, 2, 0, 3), own.lse.squeeze(3).permute(1, 2, 0))
+            return join_roots(own, self._roots, layer, query_HGTD, self.position_P, scores)
+        root = None
+        if alone is not None:
+            bias_PK = root_bias(alone, self.position_P, scores, dtype=self.dtype)
+            root = (alone.kv[layer], None if bias_PK is None else bias_PK[:, None, None])
+        found_PHGD = look_up_once(query_PHGD, key_PHTD, value_PHTD, scores, bias_N11K=bias_P11T, root=root)
+        return found_PHGD.permute(1, 2, 0, 3)
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Take note of the tokens just read, one per row."""
@@ -79,9 +88,9 @@ class Batch:
             written.append(token)
         self._column += 1
         self.position_P = self.position_P + 1
-        if self._column == self._bias_P111T.shape[-1]:
+        if self._column == self._bias_P11T.shape[-1]:
             self._move(first=0)
-        self._bias_P111T[..., self._column : self._column + 1] = 0.0
+        self._bias_P11T[..., self._column : self._column + 1] = 0.0
 
     def leave(self, places: Collection[int]) -> None:
         """Hand back what these rows wrote and go on without them."""
@@ -93,7 +102,7 @@ class Batch:
             if place != last:
                 for kv in self._kv:
                     kv[:, place] = kv[:, last]
-                self._bias_P111T[place] = self._bias_P111T[last]
+                self._bias_P11T[place] = self._bias_P11T[last]
                 self.rows[place], self._written[place] = last_row, last_written
         if places and self.rows:
             first = self._start - max(row.own for row in self.rows)
@@ -116,8 +125,8 @@ class Batch:
         places, width = self._places(), self._width()
         for layer, old in enumerate(self._kv):
             self._kv[layer] = functional.pad(old[:, :places, :, kept], (0, 0, 0, width - self._column))
-        self._bias_P111T = functional.pad(self._bias_P111T[:places, ..., kept], (0, width - self._column), value=HIDDEN)
-        self._bias_P111T[..., self._column : self._column + 1] = 0.0
+        self._bias_P11T = functional.pad(self._bias_P11T[:places, ..., kept], (0, width - self._column), value=HIDDEN)
+        self._bias_P11T[..., self._column : self._column + 1] = 0.0
 
     def _arrange(self) -> None:
         """Look up how long each row is, and which rows share a root."""

@@ -162,12 +162,17 @@ def join_roots(
 
 
 def _look_up_root(root: Root, layer: int, query_HGTD: Tensor, position_T: Tensor, scores: Scores) -> Found:
-    bias_TK = None
-    if scores.window is not None:
-        key_K = torch.arange(len(root), device=position_T.device)
-        bias_TK = _bias(position_T[:, None] - key_K >= scores.window, query_HGTD.dtype)
+    bias_TK = root_bias(root, position_T, scores, dtype=query_HGTD.dtype)
     key_1HKD, value_1HKD = root.kv[layer, :, None].unbind(0)
     return _first(look_up(query_HGTD[None], key_1HKD, value_1HKD, scores, bias=bias_TK))
+
+
+def root_bias(root: Root, position_T: Tensor, scores: Scores, *, dtype: torch.dtype) -> Tensor | None:
+    """Return what hides the root's keys that tokens at these positions do not see: (T, K); None where all are seen."""
+    if scores.window is None:
+        return None
+    key_K = torch.arange(len(root), device=position_T.device)
+    return _bias(position_T[:, None] - key_K >= scores.window, dtype)
 
 
 class Reading:

@@ -203,7 +203,7 @@ def trl(work: Work, report: Callable[[Took], None]) -> None:
     tokenizer.chat_template = work["chat_template"]
     tokenizer.response_template = "forced"  # only asked whether there is one
     model = AutoModelForCausalLM.from_pretrained(
-        work["model"], dtype=getattr(torch, work["dtype"]), attn_implementation=work["peer_attention"]
+        work["model"], dtype=getattr(torch, work["peer_weights"]), attn_implementation=work["peer_attention"]
     )
     lora = None
     if work["train"] == "lora":
@@ -214,7 +214,7 @@ def trl(work: Work, report: Callable[[Took], None]) -> None:
     config = GRPOConfig(
         output_dir=work["scratch"],
         use_cpu=work["device"] == "cpu",
-        bf16=False,  # the weights themselves are in the number format, which is TRL's fastest way
+        bf16=work["dtype"] != work["peer_weights"],  # compute in it, over float32 weights
         gradient_checkpointing=work["checkpointing"],
         per_device_train_batch_size=sequences,
         gradient_accumulation_steps=len(work["questions"]) * work["attempts"] // sequences,
