@@ -8,13 +8,14 @@ RandomAgent(seed)             writes random actions, most of them valid, some no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from sesa_env.envs.opponents import TemplateChallenger as TemplateChallenger
 from sesa_env.errors import InvalidInput
-from sesa_env.types import CHALLENGER, View
+from sesa_env.text import neutralise
+from sesa_env.types import CHALLENGER, Question, View
 
 
 class Oracle:
@@ -28,6 +29,15 @@ class Oracle:
     def __init__(self, answers: Mapping[str, str], queries: Mapping[str, Sequence[str]]) -> None:
         self._answers = answers
         self._queries = queries
+
+    @classmethod
+    def knowing(cls, questions: Sequence[Question], queries: Callable[[Question], Sequence[str]]) -> Oracle:
+        """Return one that knows these questions, as they are shown, by the first of their answers."""
+        shown = {neutralise(question.text): question for question in questions}
+        return cls(
+            {text: question.answers[0] for text, question in shown.items()},
+            {text: queries(question) for text, question in shown.items()},
+        )
 
     def act(self, views: Sequence[View]) -> list[str]:
         """Return the next query while some are left and there is a turn to spare, then the answer.

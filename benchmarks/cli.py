@@ -200,7 +200,7 @@ def eval_command(
 
 @app.command("bench")
 def bench_command(
-    plan: Annotated[str, typer.Argument(help="A plan by name (methods, learning, demo), or the path of one in YAML.")],
+    plan: Annotated[str, typer.Argument(help="methods, learning, challenger, demo, or the path of a plan in YAML.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder of the bench; the same one goes on; default runs/PLAN.")
     ] = None,

@@ -6,10 +6,11 @@ one.name, one.questions, one.corpus
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sesa_env.corpora import is_atlas
+from sesa_env.corpora import is_atlas, load_atlas
 from sesa_env.corpora.questions import read_questions
 from sesa_env.envs.world import load_questions
 from sesa_env.errors import CorpusError
@@ -43,3 +44,11 @@ def load_dataset(name: str, *, limit: int, gold_in_corpus: bool = False) -> Data
     if not questions:
         raise CorpusError(f"{name}: no question is marked gold_in_corpus")
     return Dataset(Path(name).name.removesuffix(".gz").removesuffix(".jsonl"), questions, corpus=None, fictional=False)
+
+
+def gold_queries(data: Dataset) -> Callable[[Question], Sequence[str]]:
+    """Return what finds the answer to each question: queries that an Atlas knows, or the gold titles."""
+    if not is_atlas(data.name):
+        return lambda question: question.supporting_titles
+    atlas = load_atlas(data.name)
+    return lambda question: atlas.gold_queries(question.id)

@@ -23,7 +23,7 @@ from agents.scripted import Oracle
 from agents.seats import adapter_of, load_model
 from agents.solver import make_solver
 from agents.tokens import TokenTrajectory
-from benchmarks.datasets import Dataset
+from benchmarks.datasets import Dataset, gold_queries
 from benchmarks.report import Row
 from benchmarks.train import CHECKPOINTS, SETTINGS_FILE
 from sesa_env.corpora import is_atlas, load_atlas
@@ -34,7 +34,6 @@ from sesa_env.judge import ExactMatchJudge
 from sesa_env.registry import MEMORIES
 from sesa_env.retrieval.base import Retriever
 from sesa_env.rewards import containment, exact_match, f1
-from sesa_env.text import neutralise
 from sesa_env.types import SOLVER, Question, Trajectory
 from skill_memory import NoMemory, SkillMemory, restore
 from skill_memory.placebo import Placebo
@@ -121,11 +120,7 @@ def evaluate_oracle(data: Dataset, *, corpus: str, retriever: str, index: str | 
     questions = data.questions
     search = open_retriever(corpus, retriever=retriever, index=index)
     rules = GameSettings(solver_turns=1 + max((len(question.supporting_titles) for question in questions), default=0))
-    queries = load_atlas(corpus).gold_queries if is_atlas(corpus) else None
-    oracle = Oracle(
-        {neutralise(question.text): question.answers[0] for question in questions},
-        {neutralise(q.text): queries(q.id) if queries else q.supporting_titles for q in questions},
-    )
+    oracle = Oracle.knowing(questions, gold_queries(data))
     about: dict[str, object] = {"run": "oracle", "method": "oracle", "memory": "off", "dataset": data.name}
     about |= {"fictional": data.fictional, "retrieval": search.fingerprint, "top_k": rules.top_k}
     attempts = attempt_all(questions, oracle, search, rules)

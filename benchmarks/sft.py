@@ -39,7 +39,7 @@ from agents.seats import load_model, settle
 from agents.solver import make_solver
 from agents.tokens import TokenTrajectory
 from agents.update import UpdateStats
-from benchmarks.datasets import load_dataset
+from benchmarks.datasets import gold_queries, load_dataset
 from benchmarks.manifest import make_manifest, write_manifest
 from benchmarks.rounds import read_rounds
 from benchmarks.train import MANIFEST_FILE, ROUNDS_FILE, SETTINGS_FILE
@@ -49,7 +49,6 @@ from sesa_env.errors import InvalidInput
 from sesa_env.game import Game, GameSettings
 from sesa_env.judge import ExactMatchJudge
 from sesa_env.retrieval.base import Retriever
-from sesa_env.text import neutralise
 from sesa_env.types import SOLVER, Question
 from skill_memory import NoMemory, SkillMemory, make_memory
 
@@ -166,17 +165,13 @@ def _known(name: str, settings: Settings, limit: int) -> Class:
     """Return questions whose gold is known, shown by the oracle."""
     dataset = load_dataset(name, limit=limit)
     corpus = dataset.corpus or settings.corpus
-    queries = load_atlas(corpus).gold_queries if is_atlas(name) else None
-    asked = [one for one in dataset.questions if queries or one.supporting_titles]
+    queries = gold_queries(dataset)
+    asked = [one for one in dataset.questions if queries(one)]
     if not asked:
         raise InvalidInput(f"data must know what to search for, and no question of {name} has supporting_titles")
-    texts = [neutralise(question.text) for question in asked]
-    found = [queries(one.id) if queries else one.supporting_titles for one in asked]
-    oracle = Oracle(
-        {text: question.answers[0] for text, question in zip(texts, asked, strict=True)},
-        dict(zip(texts, found, strict=True)),
-    )
-    rules = replace(settings.game, solver_turns=max(settings.game.solver_turns, 1 + max(map(len, found))))
+    oracle = Oracle.knowing(asked, queries)
+    longest = max(len(queries(one)) for one in asked)
+    rules = replace(settings.game, solver_turns=max(settings.game.solver_turns, 1 + longest))
     index = settings.index if corpus == settings.corpus else None
     retriever = open_retriever(corpus, retriever=settings.retriever, index=index, pages=bool(rules.tools))
     return Class({f"{name}/{question.id}": question for question in asked}, oracle, retriever, rules)
