@@ -26,7 +26,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from agents.policies import source_of
 from agents.policies.hf import HFPolicy, LanguageModel
 from agents.prompts import PROMPT_VERSION
 from agents.selfplay import Seat
@@ -177,10 +176,13 @@ def load_start(start: str, model: LanguageModel, *, name: str, role: str) -> Non
         InvalidInput: there is no checkpoint, it holds no such weights, or they do not fit this model.
         ModelNotFound: the policy cannot be loaded.
     """
-    place = Path(start)
+    place = Path(start).expanduser()
     if start in POLICIES.names() or (place / "config.json").is_file():
-        model.start_from(source_of(start), name=name)
+        model.start_from(start if start in POLICIES.names() else str(place), name=name)
         return
+    if not place.is_dir():
+        known = ", ".join(POLICIES.names())
+        raise InvalidInput(f"start must be the folder of a checkpoint or model, or a policy of {known}, got {start!r}")
     _, weights = _read(place)
     found = weights.get(role, weights.get(SHARED))
     if found is None:

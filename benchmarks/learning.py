@@ -45,7 +45,7 @@ def _frontier(round_: Round) -> float | None:
 
 
 def _frontier_of_valid(round_: Round) -> float | None:
-    return None if round_["challenger"] is None or round_["solve_rate"] is None else _frontier(round_)
+    return _frontier(round_) if _valid(round_) and round_["solve_rate"] is not None else None
 
 
 def _solve_rate(round_: Round) -> float | None:
@@ -56,7 +56,7 @@ def _solve_rate(round_: Round) -> float | None:
 MEASURES: dict[str, Measure] = {
     "valid": _valid,
     "at the frontier": _frontier,
-    "that, of valid": _frontier_of_valid,
+    "frontier of valid": _frontier_of_valid,
     "solve rate": _solve_rate,
 }
 """Of a round: whether a posed question was valid; whether it was, and 0 < p < 1; this of valid ones alone; and p."""
@@ -109,11 +109,11 @@ def _change(arm: str, seed: int | None, name: str, early: list[float], late: lis
 def change_table(changes: Sequence[Change]) -> str:
     """Return the changes as text, in per cent, with 95 % bootstrap intervals over rounds."""
     width = max([len("arm"), *(len(change.arm) for change in changes)])
-    lines = [f"{'arm':<{width}} seed  {'in training':<16} {'first':>6} {'last':>6} {'change':>7}  95 % interval"]
+    lines = [f"{'arm':<{width}} seed  {'in training':<17} {'first':>6} {'last':>6} {'change':>7}  95 % interval"]
     for one in changes:
         seed = "all" if one.seed is None else one.seed
         lines.append(
-            f"{one.arm:<{width}} {seed:>4}  {one.measure:<16} {100 * one.first:>6.1f} {100 * one.last:>6.1f} "
+            f"{one.arm:<{width}} {seed:>4}  {one.measure:<17} {100 * one.first:>6.1f} {100 * one.last:>6.1f} "
             f"{100 * one.difference.value:>+7.1f}  {one.difference.bounds('+')}"
         )
     return "\n".join(lines)

@@ -48,12 +48,14 @@ class PosingRow:
 
 
 Measure = Callable[[PosingRow], bool | None]
+"""None: the row does not count."""
 
 MEASURES: dict[str, Measure] = {
     "valid": lambda row: row.valid,
     "at the frontier": lambda row: row.frontier,
-    "that, of valid": lambda row: row.frontier if row.valid else None,
+    "frontier of valid": lambda row: row.frontier if row.valid else None,
 }
+"""Of a target: whether its question was valid; whether it was at the frontier, too; and this of valid ones alone."""
 
 
 def pose(run: Path, *, targets: int, corpus: str) -> list[PosingRow]:
@@ -116,24 +118,24 @@ def posing_table(rows: Sequence[PosingRow]) -> str:
     """
     arms = list(dict.fromkeys(row.run.rpartition("-")[0] for row in rows))
     width = max(len("arm"), *map(len, arms))
-    lines = [f"{'arm':<{width}} {'same targets':<16} {'seeds':>5} {'n':>5} {'before':>6} {'after':>6} {'change':>7}"]
+    lines = [f"{'arm':<{width}} {'same targets':<17} {'seeds':>5} {'n':>5} {'before':>6} {'after':>6} {'change':>7}"]
     lines[0] += "  95 % interval"
     for arm in arms:
         for name, measure in MEASURES.items():
             before, after = (_scores(rows, arm, when, measure) for when in (BEFORE, AFTER))
             change = _difference(after, before)
             lines.append(
-                f"{arm:<{width}} {name:<16} {len(after):>5} {change.n:>5} {100 * _share(before):>6.1f} "
+                f"{arm:<{width}} {name:<17} {len(after):>5} {change.n:>5} {100 * _share(before):>6.1f} "
                 f"{100 * _share(after):>6.1f} {100 * change.value:>+7.1f}  {change.bounds('+')}"
             )
     pairs = [(f"{one} - {other}", one, other) for one, other in combinations(arms, 2)]
     width = max([len("after training"), *(len(pair) for pair, _, _ in pairs)])
     if pairs:
-        lines += ["", f"{'after training':<{width}} {'same targets':<16} {'n':>5} {'':>6}  95 % interval"]
+        lines += ["", f"{'after training':<{width}} {'same targets':<17} {'n':>5} {'':>6}  95 % interval"]
     for pair, one, other in pairs:
         for name, measure in MEASURES.items():
             gap = _difference(_scores(rows, one, AFTER, measure), _scores(rows, other, AFTER, measure))
-            lines.append(f"{pair:<{width}} {name:<16} {gap.n:>5} {100 * gap.value:>+6.1f}  {gap.bounds('+')}")
+            lines.append(f"{pair:<{width}} {name:<17} {gap.n:>5} {100 * gap.value:>+6.1f}  {gap.bounds('+')}")
     return "\n".join(lines)
 
 
@@ -151,8 +153,10 @@ def _scores(rows: Sequence[PosingRow], arm: str, when: str, measure: Measure) ->
     """Return what an arm's runs scored by target, one run after the other; without targets that do not count."""
     runs: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
-        if row.when == when and row.run.rpartition("-")[0] == arm and (score := measure(row)) is not None:
-            runs[row.run][str(row.target)] = float(score)
+        if row.when == when and row.run.rpartition("-")[0] == arm:
+            scores, score = runs[row.run], measure(row)
+            if score is not None:
+                scores[str(row.target)] = float(score)
     return list(runs.values())
 
 
@@ -164,7 +168,9 @@ def _share(runs: Sequence[Mapping[str, float]]) -> float:
 def _difference(runs: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]]) -> Estimate:
     """Return the mean of the first less that of the others; paired where all have scores for the same targets."""
     rng = np.random.default_rng(0)
-    if [set(run) for run in runs] != [set(run) for run in others]:
+    if not (any(runs) and any(others)):
+        return Estimate(float("nan"), None, 0, why_none="no valid question")
+    if len({frozenset(run) for run in (*runs, *others)}) > 1 or len(runs) != len(others):
         return mean_difference(runs, others, rng=rng)
     differences = [
         {target: run[target] - other[target] for target in run} for run, other in zip(runs, others, strict=True)

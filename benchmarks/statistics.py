@@ -9,7 +9,7 @@ instead of one of width zero, which would read as certainty.
 
 Several seeds are several runs, and their attempts at the same question are not independent: `mean_over_seeds` draws
 seeds and questions anew, each as a whole, and nothing else pools them.  Where each run has scores for other questions,
-`mean_difference` draws questions with all their scores.
+`mean_difference` does the same.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ RESAMPLES = 9_999
 
 BATCH = 256
 """Resamples drawn at once: 256 x 10,000 questions are 20 MB."""
+
+LEAST_SCORES = 20
+"""Scores that each run must have where runs have them for other questions each."""
 
 
 class Interval(NamedTuple):
@@ -235,53 +238,55 @@ def mean_difference(
     rng: np.random.Generator,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Return the mean score of `first` minus that of `second`, where runs may have scores for other questions each.
+    """Return the mean score of `first` minus that of `second`, where each run may have scores for other questions.
 
-    Each resample draws questions, with whatever scores all runs have for them: runs that scored one question alike do
-    not count as so many questions.
+    Each resample draws seeds on both sides, and questions with whatever scores the drawn runs have for them: runs that
+    scored a question alike do not count as so many questions.
 
     Args:
-        first: for each run, score by question id.
+        first: for each seed, score by question id.
         second: likewise.
         rng: where the resamples come from; the same state gives the same interval.
         confidence: share of intervals that are meant to contain the truth, between 0 and 1.
 
     Raises:
-        InvalidInput: a side has no scores, or confidence lies outside (0, 1).
+        InvalidInput: a side has no scores, one is not finite, or confidence lies outside (0, 1).
     """
     _check_confidence(confidence)
     order = sorted({question for run in (*first, *second) for question in run})
-    totals = []
+    tables, counts = [], []
     for name, side in (("first", first), ("second", second)):
-        found = [[run[question] for run in side if question in run] for question in order]
-        if not any(found):
-            raise InvalidInput(f"{name} must hold at least one score, got none")
-        totals += [np.array([sum(one) for one in found], dtype=np.float64), np.array([len(one) for one in found])]
-    value = float(_mean_gap(*totals))
+        scores = [score for run in side for score in run.values()]
+        if not scores or not np.isfinite(scores).all():
+            raise InvalidInput(f"{name} must hold scores, all of them finite, got {scores!r:.80}")
+        tables.append(np.array([[run.get(question, 0.0) for question in order] for run in side]))
+        counts.append(np.array([[question in run for question in order] for run in side]))
+
+    def gap(*drawn: np.ndarray) -> float:
+        question_Q = drawn[2]
+        one, other = (
+            score_SQ[np.ix_(seed_S, question_Q)].sum() / count_SQ[np.ix_(seed_S, question_Q)].sum()
+            for score_SQ, count_SQ, seed_S in zip(tables, counts, drawn, strict=False)
+        )
+        return float(one - other)
+
+    everything = [*(np.arange(len(table)) for table in tables), np.arange(len(order))]
+    value = gap(*everything)
     if all(len({score for run in side for score in run.values()}) == 1 for side in (first, second)):
         return Estimate(value, None, len(order), why_none="all alike")
+    if min(len(run) for run in (*first, *second)) < LEAST_SCORES:  # or a resample could be without any
+        return Estimate(value, None, len(order), why_none=f"fewer than {LEAST_SCORES} in a run")
+    everything[:2] = [seed_S if len(seed_S) > 1 else np.zeros(2, dtype=int) for seed_S in everything[:2]]
     result = _scipy_stats().bootstrap(
-        totals,
-        _mean_gap,
+        everything,
+        gap,
         n_resamples=RESAMPLES,
-        batch=BATCH,
+        vectorized=False,
         confidence_level=confidence,
         method="percentile",
-        paired=True,
-        vectorized=True,
         rng=rng,
     )
-    if not np.isfinite(result.confidence_interval).all():  # some resamples hold no score of one side
-        return Estimate(value, None, len(order), why_none="too few")
     return Estimate(value, Interval(*map(float, result.confidence_interval)), len(order))
-
-
-def _mean_gap(*totals: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Return one mean less another, each from sums of scores and their numbers."""
-    score, count, other_score, other_count = (total.sum(axis=axis) for total in totals)
-    with np.errstate(invalid="ignore"):
-        gap: np.ndarray = score / count - other_score / other_count
-    return gap
 
 
 def _bootstrap(value_Q: np.ndarray, *, rng: np.random.Generator, confidence: float) -> Interval:

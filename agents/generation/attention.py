@@ -56,7 +56,7 @@ class Plan(Protocol):
     """Number format of what is kept, and so of what attention computes."""
 
     def attend(self, layer: int, query_HGTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, scores: Scores) -> Tensor:
-        """Keep the new keys and values and return what each token's query finds: (H, G, T, D), float32."""
+        """Keep the new keys and values and return what each token's query finds, in any number format: (H, G, T, D)."""
         ...
 
 
@@ -167,12 +167,13 @@ def look_up_once(
     scores: Scores,
     *,
     bias_N11K: Tensor,
-    root: tuple[Tensor, Tensor | None] | None,
+    root_2HRD: Tensor | None = None,
+    bias_N11R: Tensor | None = None,
 ) -> Tensor:
     """Let one query of each row attend to the row's keys and to a root that all rows share: (N, H, G, D).
 
-    All in one softmax, which takes a third of the operations of two look-ups that are then joined; a step of one token
-    per row takes as long as it has operations.
+    All in one softmax, with a third of the kernel calls of two look-ups that are then joined; a step of one token per
+    row takes as long as it has calls.
 
     Args:
         query_NHGD: the queries.
@@ -180,14 +181,15 @@ def look_up_once(
         value_NHKD: their values.
         scores: `window` is not looked at, it is the caller's business to say by biases.
         bias_N11K: added to the scores of the rows' keys.
-        root: keys and values of the root, (2, H, R, D), and what is added to their scores, (N, 1, 1, R) or None.
+        root_2HRD: keys and values of the root, if there is one.
+        bias_N11R: added to the scores of the root's keys.
     """
     query_NHGD = query_NHGD * scores.scale
     score_NHGK = _capped(query_NHGD @ key_NHKD.transpose(-1, -2), scores) + bias_N11K
-    if root is None:
+    if root_2HRD is None:
         found_NHGD: Tensor = score_NHGK.softmax(dim=-1) @ value_NHKD
         return found_NHGD
-    (key_HRD, value_HRD), bias_N11R = root
+    key_HRD, value_HRD = root_2HRD.unbind(0)
     _, heads, groups, size = query_NHGD.shape
     query_HXD = query_NHGD.permute(1, 2, 0, 3).reshape(heads, -1, size)
     score_HXR = _capped(query_HXD @ key_HRD.transpose(-1, -2), scores)

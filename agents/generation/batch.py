@@ -75,11 +75,16 @@ class Batch:
             own = look_up(query_PHGD.unsqueeze(3), key_PHTD, value_PHTD, scores, bias=bias_P11T.unsqueeze(1))
             own = Found(own.value.squeeze(3).permute(1, 2, 0, 3), own.lse.squeeze(3).permute(1, 2, 0))
             return join_roots(own, self._roots, layer, query_HGTD, self.position_P, scores)
-        root = None
-        if alone is not None:
-            bias_PK = root_bias(alone, self.position_P, scores, dtype=self.dtype)
-            root = (alone.kv[layer], None if bias_PK is None else bias_PK[:, None, None])
-        found_PHGD = look_up_once(query_PHGD, key_PHTD, value_PHTD, scores, bias_N11K=bias_P11T, root=root)
+        bias_PK = None if alone is None else root_bias(alone, self.position_P, scores, dtype=self.dtype)
+        found_PHGD = look_up_once(
+            query_PHGD,
+            key_PHTD,
+            value_PHTD,
+            scores,
+            bias_N11K=bias_P11T,
+            root_2HRD=None if alone is None else alone.kv[layer],
+            bias_N11R=None if bias_PK is None else bias_PK[:, None, None],
+        )
         return found_PHGD.permute(1, 2, 0, 3)
 
     def advance(self, tokens: Sequence[int]) -> None:

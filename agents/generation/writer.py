@@ -31,8 +31,9 @@ from sesa_env.errors import InvalidInput
 
 _READ_AT_ONCE = 2048
 """Tokens read in one forward pass: enough to keep the machine busy, few enough to stay in its caches."""
-_SHORTEST_ROOT = 32
-"""Beginnings shorter than this are not worth an attention call of their own."""
+_ROOT = 64
+"""Roots are multiples of so many tokens: shorter ones are not worth products of their own, and shapes of products must
+be few (`agents.generation.attention`)."""
 _ATTENTION = frozenset({"full_attention", "sliding_attention"})
 _GROWING_ROTATIONS = frozenset({"dynamic", "longrope"})
 """Rotary embeddings that change with the length of the text, and so would keys already kept."""
@@ -147,15 +148,15 @@ class Writer:
         """Return the beginning that all prompts share: the one at hand, a part of it, or a new one."""
         if not prompts:
             return Root.none(self._shape)
-        common = _shared_beginning([*prompts, min(prompts, key=len)[:-1]])  # leaves each a token of its own
+        common = _whole(_shared_beginning([*prompts, min(prompts, key=len)[:-1]]))  # leaves each a token of its own
         at_hand = self.kept.root
         if at_hand is not None:
-            shared = len(_shared_beginning([common, at_hand.token_T]))
+            shared = len(_whole(_shared_beginning([common, at_hand.token_T])))
             lone = len(set(prompts)) == 1  # nothing says yet how much of it others share
-            if shared >= _SHORTEST_ROOT and (lone or 2 * shared >= len(common)):
+            if shared and (lone or 2 * shared >= len(common)):
                 root = self.kept.root = at_hand if shared == len(at_hand) else at_hand.cut(shared)
                 return root
-        if len(common) < _SHORTEST_ROOT:
+        if not common:
             return Root.none(self._shape)
         row = Row(Root.none(self._shape), self._shape)
         self._forward_spans([(row, common)])
@@ -248,6 +249,11 @@ def _shared_beginning(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     first, last = min(texts), max(texts)  # in lexicographic order: what these two share, all share
     differ = (place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     return first[: next(differ, min(len(first), len(last)))]
+
+
+def _whole(beginning: tuple[int, ...]) -> tuple[int, ...]:
+    """Return as much of a beginning as a root can hold."""
+    return beginning[: len(beginning) // _ROOT * _ROOT]
 
 
 def _chunks(spans: Sequence[tuple[Row, Sequence[int]]]) -> Iterable[list[tuple[Row, Sequence[int]]]]:

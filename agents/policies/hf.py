@@ -13,6 +13,7 @@ rewrite what the model has already written is refused, since the learner would t
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from agents.base import Completion, Message
 from agents.config import ModelSettings
 from agents.device import attention_for, number_format, resolve_device
 from agents.generation import Writer
+from agents.policies import source_of
 from agents.weights import AdapterWeights, FullWeights, Weights
 from sesa_env.errors import InvalidInput, ModelNotFound
 
@@ -88,18 +90,18 @@ class LanguageModel:
         self.weights.merged(name).save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
-    def start_from(self, source: str | Path, *, name: str) -> None:
-        """Let the weights of that name start as those of another model, of equal architecture and tokenizer.
+    def start_from(self, policy: str, *, name: str) -> None:
+        """Let the weights of that name start as those of another policy, of equal architecture and tokenizer.
 
         Raises:
-            ModelNotFound: nothing loadable at that path or under that id.
-            InvalidInput: the weights are adapters, or do not fit; or the model has another tokenizer or chat template.
+            ModelNotFound: there is no such policy, or it cannot be loaded.
+            InvalidInput: the weights are adapters, or do not fit; or the policy has another tokenizer or chat template.
         """
         if self.settings.train != "full":
-            raise InvalidInput(f"start must be a checkpoint's folder unless model.train=full, got {str(source)!r}")
-        base, tokenizer = _load(source, self.settings, torch.device("cpu"))
+            raise InvalidInput(f"start must be a checkpoint's folder unless model.train=full, got {policy!r}")
+        base, tokenizer = _load(source_of(policy), self.settings, torch.device("cpu"))
         if _spelling(tokenizer) != _spelling(self.tokenizer):
-            raise InvalidInput(f"start must have the policy's tokenizer and chat template, got {str(source)!r}")
+            raise InvalidInput(f"start must have the policy's tokenizer and chat template, got {policy!r}")
         self.weights.load(name, dict(base.named_parameters()))
 
     def encode(self, text: str) -> list[int]:
@@ -215,9 +217,12 @@ def _load(source: str | Path, settings: ModelSettings, device: torch.device) -> 
     return model, tokenizer
 
 
-def _spelling(tokenizer: PreTrainedTokenizerBase) -> tuple[dict[str, int], Any]:
-    """Return what decides the ids of a chat: the vocabulary and the template."""
-    return tokenizer.get_vocab(), tokenizer.chat_template
+def _spelling(tokenizer: PreTrainedTokenizerBase) -> tuple[Any, ...]:
+    """Return what decides the ids of a chat; of a tokenizer in pure Python, its vocabulary must do."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = json.loads(backend.to_str()) if backend is not None else {"model": tokenizer.get_vocab()}
+    rules |= {"padding": None, "truncation": None}  # how it was last called
+    return rules, tokenizer.chat_template, tokenizer.eos_token_id
 
 
 def _render(tokenizer: PreTrainedTokenizerBase, chat: list[dict[str, str]]) -> str:

@@ -12,7 +12,7 @@ one optimiser step, AdamW.  TRL is installed with the versions of torch and tran
 Each has a process of its own, and they take turns, so that a busy machine slows both; a ratio is that of one repeat.
 On a busy machine the seconds that the processor worked say more than those that passed, and both are given.  The peak
 of memory is the whole process's.  With `--train full` ours keeps float32 weights, gradients and state of the optimiser
-and computes in the number format of the run.  So does TRL with `--peer-weights float32`; without it TRL keeps all of
+and computes in the number format of the run.  So does TRL with `--peer-float32`; without it TRL keeps all of
 them in the format of the run, which is its fastest way.  TRL's `--checkpointing` takes less memory and more time; ours
 never needs it here.
 """
@@ -284,9 +284,7 @@ def main(
     ] = 4096,
     sequences: Annotated[int, typer.Option(min=1, help="TRL: attempts in a forward pass of the update.")] = 5,
     peer_attention: Annotated[str, typer.Option(help='TRL: "sdpa", its default, or "eager".')] = "sdpa",
-    peer_weights: Annotated[
-        str | None, typer.Option(help='TRL: "float32", as ours has them; the number format of the run if not given.')
-    ] = None,
+    peer_float32: Annotated[bool, typer.Option("--peer-float32", help="TRL: float32 weights, as ours.")] = False,
     checkpointing: Annotated[bool, typer.Option("--checkpointing", help="TRL: run layers again, its default.")] = False,
     peer: Annotated[bool, typer.Option(help="Measure TRL, too.")] = True,
     venvs: Annotated[Path | None, typer.Option(help="Folder for TRL's virtual environment.")] = None,
@@ -301,7 +299,7 @@ def main(
         "dtype": chosen.dtype,
         "device": device,
         "peer_attention": peer_attention,
-        "peer_weights": peer_weights or chosen.dtype,
+        "peer_weights": "float32" if peer_float32 else chosen.dtype,
         "micro_batch_tokens": micro_batch_tokens,
         "sequences": sequences,
         "checkpointing": checkpointing,

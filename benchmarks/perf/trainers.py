@@ -214,7 +214,7 @@ def trl(work: Work, report: Callable[[Took], None]) -> None:
     config = GRPOConfig(
         output_dir=work["scratch"],
         use_cpu=work["device"] == "cpu",
-        bf16=work["dtype"] != work["peer_weights"],  # compute in it, over float32 weights
+        bf16=(work["dtype"], work["peer_weights"]) == ("bfloat16", "float32"),  # compute in it, over such weights
         gradient_checkpointing=work["checkpointing"],
         per_device_train_batch_size=sequences,
         gradient_accumulation_steps=len(work["questions"]) * work["attempts"] // sequences,

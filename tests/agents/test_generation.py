@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from agents.generation import Writer, attention
-from agents.generation.attention import NAME, Scores, join, look_up
+from agents.generation.attention import HIDDEN, NAME, Found, Scores, join, look_up, look_up_once
 from sesa_env.errors import InvalidInput
 
 VOCABULARY = 97
@@ -129,7 +129,7 @@ PROMPTS = [[5, 6, 7, 8], [5, 6, 9], [5, 6, 7, 8, 10, 11, 12, 13, 14], [5, 6, 7, 
 def test_turn_after_turn_it_writes_what_transformers_writes_after_the_whole_text(any_model):
     """Ragged lengths, equal prompts, a shared beginning, turns that stop early, attempts that pause."""
     rng = random.Random(1)
-    start = tokens(rng, 40)
+    start = tokens(rng, 70)
     texts = [start + tokens(rng, length) for length in (3, 9, 20, 5, 12)]
     texts.append(list(texts[0]))
     writer = make_writer(any_model)
@@ -145,11 +145,26 @@ def test_turn_after_turn_it_writes_what_transformers_writes_after_the_whole_text
             texts[row] = [*prompt, *completion.token_T, *tokens(rng, rng.randrange(1, 30))]
 
 
+def test_rows_of_several_roots_and_of_none_are_written_side_by_side(any_model):
+    rng = random.Random(4)
+    starts = [tokens(rng, length) for length in (70, 140)]
+    texts = [start + tokens(rng, length) for start in starts for length in (3, 9)]
+    writer, names = make_writer(any_model, side_by_side=5), list("abcd")
+    for first in (0, 2):  # each pair finds its own root
+        written = write(writer, texts[first : first + 2], steps=4, names=names[first : first + 2])
+        for row, one in enumerate(written, start=first):
+            texts[row] = [*texts[row], *one.token_T, *tokens(rng, 3)]
+    texts.append(tokens(rng, 30))
+    for text, one in zip(texts, write(writer, texts, names=[*names, "e"]), strict=True):
+        assert one.token_T == greedy(any_model, text, 8)
+        assert one.logp_T == pytest.approx(plain_logps(any_model, text, one.token_T), abs=1e-4)
+
+
 @settings(max_examples=30)
 @given(data=st.data())
 def test_any_order_of_turns_in_any_company_gives_what_each_text_alone_gives(model, data):
     rng = random.Random(data.draw(st.integers(0, 10**6)))
-    start = tokens(rng, data.draw(st.sampled_from([0, 10, 50])))
+    start = tokens(rng, data.draw(st.sampled_from([0, 10, 75])))
     texts = [start + tokens(rng, rng.randrange(1, 20)) for _ in range(5)]
     texts += [list(text) for text in texts[: data.draw(st.integers(0, 3))]]
     writer = make_writer(
@@ -176,14 +191,15 @@ def test_each_token_is_read_once_and_equal_prompts_are_read_together(model):
     seen = []
     hook = model.get_input_embeddings().register_forward_pre_hook(lambda module, args: seen.append(args[0].numel()))
     rng = random.Random(2)
-    start = tokens(rng, 40)
+    start = tokens(rng, 70)
     questions = [start + tokens(rng, 10), start + tokens(rng, 15)]
     prompts, names = [*[questions[0]] * 3, *[questions[1]] * 3], list("abcdef")
     writer = make_writer(model, side_by_side=6)
     try:
         first = write(writer, prompts, temperature=1.0, steps=4, names=names)
         # The last token of a turn is not read before the next turn.
-        assert sum(seen) == 64 + 32 + 8 * 3  # 40, 10 + 15, and 6 three times, made up to multiples of 32 and of 8
+        # 64 of the start; 16 + 21; and 6 three times, made up to multiples of 32 and of 8.
+        assert sum(seen) == 64 + 64 + 8 * 3
         seen.clear()
         observations = [tokens(rng, length) for length in (7, 3, 9, 1, 5, 6)]
         grown = [[*p, *c.token_T, *o] for p, c, o in zip(prompts, first, observations, strict=True)]
@@ -197,14 +213,14 @@ def test_a_beginning_found_once_is_shared_by_those_who_come_later(model):
     seen = []
     hook = model.get_input_embeddings().register_forward_pre_hook(lambda module, args: seen.append(args[0].numel()))
     rng = random.Random(3)
-    start = tokens(rng, 40)
+    start = tokens(rng, 70)
     writer = make_writer(model)
     late = [start + tokens(rng, 6), start + tokens(rng, 8)]
     try:
         write(writer, [start + tokens(rng, 10)] * 2, steps=1, names=["a", "b"])  # its beginning is all of the prompt
         seen.clear()
         completions = write(writer, late, steps=1, names=["c", "d"])
-        assert sum(seen) == 32  # 6 + 8
+        assert sum(seen) == 32  # 12 + 14
     finally:
         hook.remove()
     assert [one.token_T for one in completions] == [greedy(model, prompt, 1) for prompt in late]
@@ -229,7 +245,7 @@ def replace(model):
 def test_nothing_computed_with_other_weights_is_used_again(change):
     model = build("llama")
     writer = make_writer(model)
-    prompts = [[*range(40), 50], [*range(40), 60, 61]]
+    prompts = [[*range(70), 50], [*range(70), 60, 61]]
     before = write(writer, prompts, names=["a", "b"])
     grown = [[*p, *c.token_T, 70] for p, c in zip(prompts, before, strict=True)]
     change(model)
@@ -264,7 +280,7 @@ def test_what_is_kept_is_bounded_and_freed(model):
 
 def test_attempts_in_use_are_not_pushed_out_by_newer_ones(model):
     writer = make_writer(model, side_by_side=1, max_context=200)  # room for two of these
-    texts = [[*range(40), *tokens(random.Random(row), 60)] for row in range(3)]
+    texts = [[*range(66), *tokens(random.Random(row), 50)] for row in range(3)]
     names = ["a", "b", "c"]
     first = write(writer, texts, steps=2, names=names)
     kept = [name for name in names if name in writer.kept]
@@ -314,10 +330,12 @@ def test_sampling_leaves_the_global_random_state_alone(model):
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_bfloat16_stays_within_its_rounding_of_a_plain_pass():
+@pytest.mark.parametrize("root", [0, 70])
+def test_bfloat16_stays_within_its_rounding_of_a_plain_pass(root):
     model = build("llama").to(torch.bfloat16)
     rng = random.Random(5)
-    texts = [tokens(rng, length) for length in (40, 12, 25)]
+    shared = tokens(rng, root)
+    texts = [shared + tokens(rng, length) for length in (40, 12, 25)]
     writer = make_writer(model)
     for _ in range(3):
         completions = write(writer, texts, temperature=1.0, names=["a", "b", "c"])
@@ -328,7 +346,7 @@ def test_bfloat16_stays_within_its_rounding_of_a_plain_pass():
 
 
 def test_autocast_is_followed_and_its_end_noticed(model):
-    writer, prompt = make_writer(model), [*range(40)]
+    writer, prompt = make_writer(model), [*range(70)]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         (coarse,) = write(writer, [prompt], names=["a"])
         assert coarse.logp_T == pytest.approx(plain_logps(model, prompt, coarse.token_T), abs=0.25)
@@ -412,6 +430,47 @@ def test_attention_is_torchs_own_and_parts_make_the_whole(monkeypatch, causal, s
         parts = [look_up(query, key[:, :, s], value[:, :, s], Scores(0.3), bias=bias[:, s]) for s in spans]
         for one, other in zip(found, join(*parts), strict=True):
             torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("hiding", [False, True])
+def test_one_query_a_row_finds_what_two_look_ups_joined_do(hiding, softcap):
+    generator = torch.Generator().manual_seed(0)
+    rows, heads, groups, keys, shared, size = 5, 2, 3, 7, 64, 8
+    query_NHGD = torch.randn(rows, heads, groups, size, generator=generator)
+    key_NHKD, value_NHKD = torch.randn(2, rows, heads, keys, size, generator=generator)
+    root_2HRD = torch.randn(2, heads, shared, size, generator=generator)
+    hidden_NK, hidden_NR = (torch.rand(rows, count, generator=generator) < 0.5 for count in (keys, shared))
+    hidden_NK[0] = True  # a row that sees the root alone
+    bias_N11K = torch.zeros(rows, 1, 1, keys).masked_fill(hidden_NK[:, None, None], HIDDEN)
+    bias_NR = torch.zeros(rows, shared).masked_fill(hidden_NR, HIDDEN) if hiding else None
+    scores = Scores(0.4, softcap=softcap)
+    own = look_up(query_NHGD.unsqueeze(3), key_NHKD, value_NHKD, scores, bias=bias_N11K.unsqueeze(1))
+    own = Found(own.value.squeeze(3), own.lse.squeeze(3))
+    alone_NHGD = look_up_once(query_NHGD, key_NHKD, value_NHKD, scores, bias_N11K=bias_N11K)
+    torch.testing.assert_close(alone_NHGD[1:], own.value[1:], atol=1e-5, rtol=1e-4)
+    key_1HRD, value_1HRD = root_2HRD[:, None].unbind(0)
+    there = look_up(query_NHGD.permute(1, 2, 0, 3)[None], key_1HRD, value_1HRD, scores, bias=bias_NR)
+    there = Found(there.value[0].permute(2, 0, 1, 3), there.lse[0].permute(2, 0, 1))
+    found_NHGD = look_up_once(
+        query_NHGD,
+        key_NHKD,
+        value_NHKD,
+        scores,
+        bias_N11K=bias_N11K,
+        root_2HRD=root_2HRD,
+        bias_N11R=None if bias_NR is None else bias_NR[:, None, None],
+    )
+    torch.testing.assert_close(found_NHGD, join(own, there).value, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("shared", "root"), [(63, 0), (64, 64), (130, 128)])
+def test_roots_have_few_lengths(model, shared, root):
+    rng = random.Random(6)
+    start = tokens(rng, shared)
+    writer = make_writer(model)
+    write(writer, [[*start, 1], [*start, 2, 3]], steps=1, names=["a", "b"])
+    assert (0 if writer.kept.root is None else len(writer.kept.root)) == root
 
 
 def test_texts_that_end_one_by_one_need_few_shapes_of_products(model):

@@ -1,9 +1,11 @@
 """Adapters and whole models behind one face: separate weights, references, where a seat starts, frozen seats."""
 
 import dataclasses
+import shutil
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from agents.attention import BLOCKS
 from agents.checkpoint import load_checkpoint, save_checkpoint
@@ -148,18 +150,30 @@ def test_a_whole_model_can_start_from_another_policy_of_its_kind(source):
 @pytest.mark.parametrize(
     ("overrides", "error", "says"),
     [
-        (["solver.start=nowhere"], InvalidInput, "missing or damaged"),
+        (["solver.start=nowhere"], InvalidInput, "policy of mini, mini-start, smollm2, got 'nowhere'"),
         (["model.lora_rank=4", "solver.start={place}"], InvalidInput, "do not fit adapter 'solver'"),
         (["model.train=full", "solver.start={place}"], InvalidInput, "do not fit model 'solver'"),
         (["shared_weights=true", "challenger.start={place}"], SettingsError, "challenger.start must be None"),
         (["solver.start=mini"], InvalidInput, "unless model.train=full, got .*mini"),
         (["model.train=full", "solver.start=mini"], InvalidInput, "must have the policy's tokenizer"),
+        (["model.train=full", "solver.start={wider}"], InvalidInput, "do not fit model 'solver'"),
     ],
 )
-def test_a_start_that_does_not_fit_is_refused(make, tmp_path, overrides, error, says):
+def test_a_start_that_does_not_fit_is_refused(make, chat_model_folder, tmp_path, overrides, error, says):
     place, _, _ = checkpoint_of(make, tmp_path)
+    wider = shutil.copytree(chat_model_folder, tmp_path / "wider")
+    config = AutoConfig.from_pretrained(wider)
+    config.intermediate_size *= 2
+    AutoModelForCausalLM.from_config(config).save_pretrained(wider)
     with pytest.raises(error, match=says):
-        make(*(one.format(place=place) for one in overrides))
+        make(*(one.format(place=place, wider=wider) for one in overrides))
+
+
+def test_a_damaged_checkpoint_is_told(make, tmp_path):
+    place, _, _ = checkpoint_of(make, tmp_path)
+    (place / "state.json").unlink()
+    with pytest.raises(InvalidInput, match="missing or damaged"):
+        make(f"solver.start={place}")
 
 
 def test_whole_models_compute_in_bfloat16_and_stay_in_float32(make):

@@ -39,8 +39,8 @@ def test_the_first_fifth_is_compared_with_the_last(tmp_path: Path) -> None:
     assert 0.25 < valid.difference.interval.low < 0.6 < valid.difference.interval.high < 0.9
     frontier = changes["at the frontier"]
     assert (frontier.first, frontier.last) == (0.1, 0.4)
-    assert changes["that, of valid"].first == pytest.approx(1 / 3)
-    assert changes["that, of valid"].last == pytest.approx(4 / 9)
+    assert changes["frontier of valid"].first == pytest.approx(1 / 3)
+    assert changes["frontier of valid"].last == pytest.approx(4 / 9)
     assert "valid" in change_table(list(changes.values()))
     assert "+60.0" in change_table(list(changes.values()))
 

@@ -25,8 +25,9 @@ SMALL = (
 )
 
 
-def posed(run: str, when: str, shares: list[bool]) -> list[PosingRow]:
-    return [PosingRow(run, when, n, f"Talby {n}", valid, frontier=False) for n, valid in enumerate(shares)]
+def posed(run: str, when: str, shares: list[bool], frontier: int = 0) -> list[PosingRow]:
+    """Rows of which the first so many are at the frontier."""
+    return [PosingRow(run, when, n, f"Talby {n}", valid, frontier=n < frontier) for n, valid in enumerate(shares)]
 
 
 @pytest.mark.parametrize("lr", [0.0, 0.05])
@@ -70,12 +71,29 @@ def test_shares_are_compared_target_by_target() -> None:
 
 def test_arms_are_compared_after_their_training() -> None:
     rows = []
-    for arm, last in (("one", 50), ("two", 30)):
-        rows += posed(f"{arm}-0", BEFORE, [n < 20 for n in range(100)])
-        rows += posed(f"{arm}-0", AFTER, [n < last for n in range(100)])
+    for arm, last, frontier in (("one", 60, 45), ("two", 40, 20)):
+        for seed in range(2):
+            rows += posed(f"{arm}-{seed}", BEFORE, [n < 30 for n in range(100)], 15)
+            rows += posed(f"{arm}-{seed}", AFTER, [n < last for n in range(100)], frontier)
     lines = posing_table(rows).splitlines()
-    head, valid, frontier, _ = lines[-4:]
+    assert lines[3].split()[:8] == ["one", "frontier", "of", "valid", "2", "60", "50.0", "75.0"]
+    assert lines[3].split()[8] == "+25.0"
     assert lines[-5] == ""
+    head, *compared = lines[-4:]
     assert head.split() == ["after", "training", "same", "targets", "n", "95", "%", "interval"]
-    assert valid.split()[:6] == ["one", "-", "two", "valid", "100", "+20.0"]
-    assert frontier.split()[:3] == ["one", "-", "two"]
+    values = [line.partition("  [")[0].split() for line in compared]
+    assert [value[-1] for value in values] == ["+20.0", "+25.0", "+25.0"]
+    assert [value[-2] for value in values] == ["100", "100", "60"]
+    bounds = [[float(end) for end in line.partition("[")[2].rstrip("]").split(",")] for line in compared]
+    # Of 60 and 40 valid ones, 75 and 50 %: a standard error of 9.7 points, were they other targets each.
+    assert all(0 < low < high < 50 for low, high in bounds)
+
+
+def test_a_challenger_that_poses_nothing_valid_is_reported_and_no_error() -> None:
+    rows = posed("one-0", BEFORE, [True] * 30, 10) + posed("one-0", AFTER, [False] * 30)
+    assert posing_table(rows).splitlines()[3].endswith("none: no valid question")
+    unchanged = []
+    for seed in range(2):  # the same valid targets before and after, others in each run
+        for when in (BEFORE, AFTER):
+            unchanged += posed(f"one-{seed}", when, [(n + seed) % 3 > 0 for n in range(60)], 20 + seed)
+    assert posing_table(unchanged).splitlines()[3].split()[8] == "+0.0"

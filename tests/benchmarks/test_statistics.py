@@ -151,13 +151,33 @@ def test_means_over_other_questions_each_cover_the_truth_as_often_as_they_claim(
 
 
 def test_means_over_other_questions_each_are_those_of_all_scores():
-    estimate = mean_difference([{"a": 1.0, "b": 0.0}, {"a": 1.0}], [{"c": 1.0, "b": 0.0}], rng=rng())
-    assert estimate.value == pytest.approx(2 / 3 - 1 / 2)
-    assert estimate.n == 3
-    assert estimate.why_none == "too few"  # a resample can be without a score of one side
+    one, other = ({str(i): float(i % 3 == 0) for i in range(start, start + 30)} for start in (0, 10))
+    estimate = mean_difference([one, {**one, "99": 1.0}], [other], rng=rng())
+    assert estimate.value == pytest.approx(21 / 61 - 10 / 30)
+    assert estimate.n == 41
+    assert estimate.interval is not None
+    assert estimate.interval.low < 0 < estimate.interval.high
+
+
+def test_seeds_that_differ_widen_the_interval_of_means_over_other_questions_each():
+    questions = [str(i) for i in range(200)]
+    alike = [{q: float(int(q) % 2) for q in questions} for _ in range(4)]
+    apart = [{q: float(int(q) % 10 < share) for q in questions} for share in (2, 4, 6, 8)]
+    second = [{q: float(int(q) % 2) for q in questions[:150]}]
+    widths = []
+    for first in (alike, apart):
+        interval = mean_difference(first, second, rng=rng()).interval
+        widths.append(interval.high - interval.low)
+    assert widths[1] > 1.5 * widths[0]
+
+
+def test_means_over_other_questions_each_need_some_scores_of_every_run():
+    one = {str(i): float(i % 3 == 0) for i in range(30)}
+    assert mean_difference([one, {"1": 1.0}], [one], rng=rng()).why_none == "fewer than 20 in a run"
     assert mean_difference([{"a": 1.0}], [{"b": 0.0}], rng=rng()).why_none == "all alike"
-    with pytest.raises(InvalidInput, match="second must hold at least one score"):
-        mean_difference([{"a": 1.0}], [{}], rng=rng())
+    for wrong in ([{}], [{"a": math.nan}]):
+        with pytest.raises(InvalidInput, match="second must hold scores"):
+            mean_difference([{"a": 1.0}], wrong, rng=rng())
 
 
 def test_pairing_is_narrower_than_comparing_two_means_when_questions_differ_in_difficulty():
