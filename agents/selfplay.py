@@ -118,7 +118,8 @@ class SelfPlay:
                 f"search tool or checks failed in every round of step {number}; the run can be resumed"
             )
         updates = self._learn(rounds, tokens)
-        self.memory.credit(uses(rounds, tokens, step=number))
+        # A skill is judged by each question once: one that nobody solves would come back and have it evicted.
+        self.memory.credit(uses(posed, tokens, step=number))
         queued = sum(self.memory.offer(failure) for failure in failures(rounds, tokens, step=number))
         consolidation = self.memory.consolidate(step=number)
         self._keep(rounds)

@@ -228,6 +228,7 @@ def test_a_refused_proposal_is_paid_and_its_place_is_taken_by_a_question_of_an_e
     assert second.numbers["solve_rate/mean"] == asked.solve_rate
     assert second.numbers["checks/leak/in"] - second.numbers["checks/leak/out"] == 1
     assert memory.failures[-1].question == replayed.question.text
+    assert [use.question for use in memory.uses if use.step == 2] == [asked.question.text]  # a replay does not count
 
 
 def test_the_pool_is_emptied_when_its_time_is_over_and_can_be_switched_off():
