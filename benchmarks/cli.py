@@ -210,7 +210,7 @@ def bench_command(
     """Train several methods with several seeds, and compare them question by question."""
     _quiet_libraries()
     from benchmarks.bench import POSED_FILE, bench, load_plan, table
-    from benchmarks.learning import change_table, plot_learning, read_changes
+    from benchmarks.learning import change_table, gap_table, plot_learning, read_changes, read_gaps
     from benchmarks.posing import posing_table, read_posings
     from benchmarks.skill_effects import effect_table, read_effects
 
@@ -229,6 +229,8 @@ def bench_command(
     texts = [table(asked, rows)]
     if changes := read_changes(folder, arms=arms, seeds=seeds):
         texts.append(change_table(changes))
+        if gaps := read_gaps(folder, arms=arms, seeds=seeds):
+            texts.append(gap_table(gaps))
         plot_learning(folder, arms=arms, seeds=seeds, path=folder / "learning.png")
     if asked.targets:
         runs = [folder / f"{arm}-{seed}" / POSED_FILE for arm in arms for seed in range(seeds)]

@@ -2,6 +2,7 @@
 
     changes = read_changes(Path("runs/bench"), arms=["sesa", "ssp"], seeds=3)
     print(change_table(changes))
+    print(gap_table(read_gaps(Path("runs/bench"), arms=["sesa", "ssp"], seeds=3)))
     plot_learning(Path("runs/bench"), arms=["sesa", "ssp"], seeds=3, path=Path("learning.png"))
 
 All of it is read from the runs' own files, `rounds.jsonl` and `events.jsonl`.
@@ -10,7 +11,9 @@ All of it is read from the runs' own files, `rounds.jsonl` and `events.jsonl`.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,6 +99,52 @@ def read_changes(out: Path, *, arms: Sequence[str], seeds: int) -> list[Change]:
         if seeds > 1:
             changes += [one for name, values in pooled.items() for one in _change(arm, None, name, *values)]
     return changes
+
+
+class ArmGap(NamedTuple):
+    """A measure over the last steps of an arm's runs, less that of another arm's."""
+
+    pair: str
+    measure: str
+    first: float
+    second: float
+    difference: Estimate
+
+
+def read_gaps(out: Path, *, arms: Sequence[str], seeds: int) -> list[ArmGap]:
+    """Compare arms with each other in the last fifth of their steps, all runs of an arm together.
+
+    What cannot be compared is left out, as by `read_changes`.
+    """
+    late: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for arm, seed in product(arms, range(seeds)):
+        rounds = _lines(out / f"{arm}-{seed}" / ROUNDS_FILE)
+        last_step = max((round_["step"] for round_ in rounds), default=0)
+        if last_step >= PART:
+            for name, measure in MEASURES.items():
+                steps = range(last_step - last_step // PART + 1, last_step + 1)
+                late[arm, name] += _values(rounds, measure, steps=steps)
+    gaps = []
+    for (one, other), name in product(combinations(arms, 2), MEASURES):
+        first, second = late[one, name], late[other, name]
+        if min(len(first), len(second)) >= 2:
+            difference = two_sample_difference(first, second, rng=np.random.default_rng(0))
+            gaps.append(
+                ArmGap(f"{one} - {other}", name, sum(first) / len(first), sum(second) / len(second), difference)
+            )
+    return gaps
+
+
+def gap_table(gaps: Sequence[ArmGap]) -> str:
+    """Return the comparisons as text, in per cent, with 95 % bootstrap intervals over rounds."""
+    width = max([len("last fifth"), *(len(gap.pair) for gap in gaps)])
+    lines = [f"{'last fifth':<{width}} {'in training':<17} {'first':>6} {'second':>6} {'':>7}  95 % interval"]
+    lines += [
+        f"{gap.pair:<{width}} {gap.measure:<17} {100 * gap.first:>6.1f} {100 * gap.second:>6.1f} "
+        f"{100 * gap.difference.value:>+7.1f}  {gap.difference.bounds('+')}"
+        for gap in gaps
+    ]
+    return "\n".join(lines)
 
 
 def _change(arm: str, seed: int | None, name: str, early: list[float], late: list[float]) -> list[Change]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.learning import change_table, plot_learning, read_changes
+from benchmarks.learning import change_table, gap_table, plot_learning, read_changes, read_gaps
 from benchmarks.statistics import two_sample_difference
 from sesa_env.errors import InvalidInput
 
@@ -56,6 +56,19 @@ def test_several_runs_are_compared_together_too(tmp_path: Path) -> None:
     assert one.interval
     assert both.interval.high - both.interval.low < one.interval.high - one.interval.low
     assert " all  valid" in change_table(changes)
+
+
+def test_arms_are_compared_in_the_last_fifth(tmp_path: Path) -> None:
+    for seed in range(2):
+        write_run(tmp_path / f"early-{seed}", steps=10, valid_from=2)
+        write_run(tmp_path / f"never-{seed}", steps=10, valid_from=11)
+        write_run(tmp_path / f"short-{seed}", steps=4, valid_from=1)
+    gaps = {gap.measure: gap for gap in read_gaps(tmp_path, arms=["early", "never", "short"], seeds=2)}
+    valid = gaps["valid"]
+    assert (valid.pair, valid.first, valid.second, valid.difference.n) == ("early - never", 0.9, 0.3, 80)
+    assert valid.difference.interval is not None
+    assert 0.3 < valid.difference.interval.low < 0.6 < valid.difference.interval.high < 0.9
+    assert "early - never valid" in gap_table(list(gaps.values()))
 
 
 def test_runs_of_no_or_few_steps_are_left_out(tmp_path: Path) -> None:
