@@ -59,6 +59,9 @@ app.add_typer(mini_app, name="mini")
 @app.callback()
 def sesa() -> None:
     """Self-evolving search agents: pose, solve, remember, and measure."""
+    # Torch's threads wait for one another by counting, by default for a millisecond: with another process on one of
+    # their cores a command then takes five times as long and more.  Read when torch is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 @app.command("index")
@@ -424,12 +427,7 @@ def _progress() -> Iterator[Progress]:
 
 
 def _quiet_libraries() -> None:
-    """Keep the model libraries' own progress bars, and warnings meant for their developers, off the screen.
-
-    And let their threads not wait for one another by counting for a millisecond: with another process on a core, that
-    makes a command take five times as long and more.
-    """
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # read when torch is loaded
+    """Keep the model libraries' own progress bars, and warnings meant for their developers, off the screen."""
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

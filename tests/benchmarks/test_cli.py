@@ -1,6 +1,7 @@
 """The `sesa` command: a user's mistake is one line on stderr and exit code 2, and nothing is left half-written."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -197,3 +198,14 @@ def test_a_bug_keeps_its_traceback(sesa, monkeypatch):
     monkeypatch.setattr("benchmarks.datasets.load_dataset", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         sesa("oracle", "--data", "atlas:1")
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1000"), ("7", "7")])
+def test_threads_give_way_while_they_wait_unless_the_user_says_otherwise(sesa, tmp_path, monkeypatch, before, after):
+    if before is None:
+        monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    else:
+        monkeypatch.setenv("GOMP_SPINCOUNT", before)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    sesa("skills", "list", tmp_path / "nowhere")
+    assert os.environ["GOMP_SPINCOUNT"] == after
