@@ -176,13 +176,13 @@ def load_start(start: str, model: LanguageModel, *, name: str, role: str) -> Non
         InvalidInput: there is no checkpoint, it holds no such weights, or they do not fit this model.
         ModelNotFound: the policy cannot be loaded.
     """
-    place = Path(start).expanduser()
-    if start in POLICIES.names() or (place / "config.json").is_file():
-        model.start_from(start if start in POLICIES.names() else str(place), name=name)
+    place, known = Path(start).expanduser(), POLICIES.names()
+    if start in known or (place / "config.json").is_file():
+        model.start_from(start, name=name)
         return
     if not place.is_dir():
-        known = ", ".join(POLICIES.names())
-        raise InvalidInput(f"start must be the folder of a checkpoint or model, or a policy of {known}, got {start!r}")
+        rule = f"the folder of a checkpoint or model, or a policy of {', '.join(known)}"
+        raise InvalidInput(f"start must be {rule}, got {start!r}")
     _, weights = _read(place)
     found = weights.get(role, weights.get(SHARED))
     if found is None:

@@ -118,7 +118,7 @@ class SelfPlay:
                 f"search tool or checks failed in every round of step {number}; the run can be resumed"
             )
         updates = self._learn(rounds, tokens)
-        # A skill is judged by each question once: one that nobody solves would come back and have it evicted.
+        # Not of replays: a question that nobody solves comes back again and again, and would have right skills evicted.
         self.memory.credit(uses(posed, tokens, step=number))
         queued = sum(self.memory.offer(failure) for failure in failures(rounds, tokens, step=number))
         consolidation = self.memory.consolidate(step=number)

@@ -59,8 +59,8 @@ app.add_typer(mini_app, name="mini")
 @app.callback()
 def sesa() -> None:
     """Self-evolving search agents: pose, solve, remember, and measure."""
-    # Torch's threads wait for one another by counting, by default for a millisecond: with another process on one of
-    # their cores a command then takes five times as long and more.  Read when torch is loaded.
+    # Torch's threads wait for one another by counting; with another process on one of their cores, a command whose
+    # threads count for long takes five times as long and more (benchmarks/results/perf).  Read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
@@ -213,7 +213,7 @@ def bench_command(
     """Train several methods with several seeds, and compare them question by question."""
     _quiet_libraries()
     from benchmarks.bench import POSED_FILE, bench, load_plan, table
-    from benchmarks.learning import change_table, gap_table, plot_learning, read_changes, read_gaps
+    from benchmarks.learning import change_table, changes_of, gap_table, gaps_of, plot_learning, read_ends
     from benchmarks.posing import posing_table, read_posings
     from benchmarks.skill_effects import effect_table, read_effects
 
@@ -230,14 +230,15 @@ def bench_command(
         )
     arms = list(asked.arms)
     texts = [table(asked, rows)]
-    if changes := read_changes(folder, arms=arms, seeds=seeds):
+    runs = read_ends(folder, arms=arms, seeds=seeds)
+    if changes := changes_of(runs):
         texts.append(change_table(changes))
-        if gaps := read_gaps(folder, arms=arms, seeds=seeds):
+        if gaps := gaps_of(runs):
             texts.append(gap_table(gaps))
         plot_learning(folder, arms=arms, seeds=seeds, path=folder / "learning.png")
     if asked.targets:
-        runs = [folder / f"{arm}-{seed}" / POSED_FILE for arm in arms for seed in range(seeds)]
-        texts.append(posing_table([row for run in runs for row in read_posings(run)]))
+        files = [folder / f"{arm}-{seed}" / POSED_FILE for arm in arms for seed in range(seeds)]
+        texts.append(posing_table([row for file in files for row in read_posings(file)]))
     if effects := read_effects(folder, arms=arms, rows=rows, seeds=seeds):
         texts.append(effect_table(effects))
     text = "\n\n".join(texts)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.bench import Contrast, Line, bench, contrasts, lines, load_plan, table
-from benchmarks.learning import Change, change_table, plot_learning, read_changes
+from benchmarks.learning import Change, change_table, changes_of, plot_learning, read_ends
 
 if TYPE_CHECKING:
     from agents.selfplay import StepReport
@@ -44,7 +44,7 @@ def demo(
     if questions is not None:
         plan = replace(plan, limit=questions)
     rows = bench(plan, out, seeds=1, tell=tell, on_step=on_step)
-    changes = read_changes(out, arms=list(plan.arms), seeds=1)
+    changes = changes_of(read_ends(out, arms=list(plan.arms), seeds=1))
     parts = [table(plan, rows)]
     if changes:
         parts.append(change_table(changes))

@@ -1,8 +1,8 @@
 """What changed while a bench trained: curves of every arm, and the first fifth of the steps against the last.
 
-    changes = read_changes(Path("runs/bench"), arms=["sesa", "ssp"], seeds=3)
-    print(change_table(changes))
-    print(gap_table(read_gaps(Path("runs/bench"), arms=["sesa", "ssp"], seeds=3)))
+    runs = read_ends(Path("runs/bench"), arms=["sesa", "ssp"], seeds=3)
+    print(change_table(changes_of(runs)))
+    print(gap_table(gaps_of(runs)))
     plot_learning(Path("runs/bench"), arms=["sesa", "ssp"], seeds=3, path=Path("learning.png"))
 
 All of it is read from the runs' own files, `rounds.jsonl` and `events.jsonl`.
@@ -11,7 +11,6 @@ All of it is read from the runs' own files, `rounds.jsonl` and `events.jsonl`.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, product
 from pathlib import Path
@@ -65,6 +64,17 @@ MEASURES: dict[str, Measure] = {
 """Of a round: whether a posed question was valid; whether it was, and 0 < p < 1; this of valid ones alone; and p."""
 
 
+class Ends(NamedTuple):
+    """What a run's rounds scored in the first fifth of its steps and in the last, by measure."""
+
+    first: dict[str, list[float]]
+    last: dict[str, list[float]]
+
+
+Runs = Mapping[tuple[str, int], Ends]
+"""By arm and seed."""
+
+
 class Change(NamedTuple):
     """A measure over the first and the last steps of one run, or of all; the difference has an interval over rounds."""
 
@@ -77,30 +87,6 @@ class Change(NamedTuple):
     difference: Estimate
 
 
-def read_changes(out: Path, *, arms: Sequence[str], seeds: int) -> list[Change]:
-    """Compare the first fifth of each run's steps with the last; of several runs, then of all together.
-
-    What cannot be compared is left out: a run of fewer than five steps, and a measure that a run does not have.
-    """
-    changes = []
-    for arm in arms:
-        pooled: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in MEASURES}
-        for seed in range(seeds):
-            rounds = _lines(out / f"{arm}-{seed}" / ROUNDS_FILE)
-            last_step = max((round_["step"] for round_ in rounds), default=0)
-            if (width := last_step // PART) < 1:
-                continue
-            for name, measure in MEASURES.items():
-                early = _values(rounds, measure, steps=range(1, width + 1))
-                late = _values(rounds, measure, steps=range(last_step - width + 1, last_step + 1))
-                changes += _change(arm, seed, name, early, late)
-                pooled[name][0].extend(early)
-                pooled[name][1].extend(late)
-        if seeds > 1:
-            changes += [one for name, values in pooled.items() for one in _change(arm, None, name, *values)]
-    return changes
-
-
 class ArmGap(NamedTuple):
     """A measure over the last steps of an arm's runs, less that of another arm's."""
 
@@ -111,22 +97,49 @@ class ArmGap(NamedTuple):
     difference: Estimate
 
 
-def read_gaps(out: Path, *, arms: Sequence[str], seeds: int) -> list[ArmGap]:
-    """Compare arms with each other in the last fifth of their steps, all runs of an arm together.
-
-    What cannot be compared is left out, as by `read_changes`.
-    """
-    late: dict[tuple[str, str], list[float]] = defaultdict(list)
+def read_ends(out: Path, *, arms: Sequence[str], seeds: int) -> Runs:
+    """Read the runs of a bench; those of fewer than five steps are left out."""
+    runs = {}
     for arm, seed in product(arms, range(seeds)):
         rounds = _lines(out / f"{arm}-{seed}" / ROUNDS_FILE)
         last_step = max((round_["step"] for round_ in rounds), default=0)
-        if last_step >= PART:
-            for name, measure in MEASURES.items():
-                steps = range(last_step - last_step // PART + 1, last_step + 1)
-                late[arm, name] += _values(rounds, measure, steps=steps)
+        if (width := last_step // PART) < 1:
+            continue
+        first, last = range(1, width + 1), range(last_step - width + 1, last_step + 1)
+        runs[arm, seed] = Ends(
+            *({name: _values(rounds, measure, steps) for name, measure in MEASURES.items()} for steps in (first, last))
+        )
+    return runs
+
+
+def changes_of(runs: Runs) -> list[Change]:
+    """Compare the first fifth of each run's steps with the last; of several runs of an arm, then of all together.
+
+    A measure that a run does not have is left out.
+    """
+    changes = []
+    for arm in dict.fromkeys(arm for arm, _ in runs):
+        own = {seed: ends for (name, seed), ends in runs.items() if name == arm}
+        for seed, ends in own.items():
+            changes += [one for name in MEASURES for one in _change(arm, seed, name, ends.first[name], ends.last[name])]
+        if len(own) > 1:
+            every = Ends(*(_pooled(part) for part in zip(*own.values(), strict=True)))
+            changes += [
+                one for name in MEASURES for one in _change(arm, None, name, every.first[name], every.last[name])
+            ]
+    return changes
+
+
+def gaps_of(runs: Runs) -> list[ArmGap]:
+    """Compare arms with each other in the last fifth of their steps, all runs of an arm together.
+
+    A measure that one of them does not have is left out.
+    """
+    arms = dict.fromkeys(arm for arm, _ in runs)
+    last = {arm: _pooled([ends.last for (name, _), ends in runs.items() if name == arm]) for arm in arms}
     gaps = []
     for (one, other), name in product(combinations(arms, 2), MEASURES):
-        first, second = late[one, name], late[other, name]
+        first, second = last[one][name], last[other][name]
         if min(len(first), len(second)) >= 2:
             difference = two_sample_difference(first, second, rng=np.random.default_rng(0))
             gaps.append(
@@ -135,16 +148,8 @@ def read_gaps(out: Path, *, arms: Sequence[str], seeds: int) -> list[ArmGap]:
     return gaps
 
 
-def gap_table(gaps: Sequence[ArmGap]) -> str:
-    """Return the comparisons as text, in per cent, with 95 % bootstrap intervals over rounds."""
-    width = max([len("last fifth"), *(len(gap.pair) for gap in gaps)])
-    lines = [f"{'last fifth':<{width}} {'in training':<17} {'first':>6} {'second':>6} {'':>7}  95 % interval"]
-    lines += [
-        f"{gap.pair:<{width}} {gap.measure:<17} {100 * gap.first:>6.1f} {100 * gap.second:>6.1f} "
-        f"{100 * gap.difference.value:>+7.1f}  {gap.difference.bounds('+')}"
-        for gap in gaps
-    ]
-    return "\n".join(lines)
+def _pooled(parts: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    return {name: [value for part in parts for value in part[name]] for name in MEASURES}
 
 
 def _change(arm: str, seed: int | None, name: str, early: list[float], late: list[float]) -> list[Change]:
@@ -165,6 +170,18 @@ def change_table(changes: Sequence[Change]) -> str:
             f"{one.arm:<{width}} {seed:>4}  {one.measure:<17} {100 * one.first:>6.1f} {100 * one.last:>6.1f} "
             f"{100 * one.difference.value:>+7.1f}  {one.difference.bounds('+')}"
         )
+    return "\n".join(lines)
+
+
+def gap_table(gaps: Sequence[ArmGap]) -> str:
+    """Return the comparisons as text, in per cent, with 95 % bootstrap intervals over rounds."""
+    width = max([len("last fifth"), *(len(gap.pair) for gap in gaps)])
+    lines = [f"{'last fifth':<{width}} {'in training':<17} {'first':>6} {'second':>6} {'':>7}  95 % interval"]
+    lines += [
+        f"{gap.pair:<{width}} {gap.measure:<17} {100 * gap.first:>6.1f} {100 * gap.second:>6.1f} "
+        f"{100 * gap.difference.value:>+7.1f}  {gap.difference.bounds('+')}"
+        for gap in gaps
+    ]
     return "\n".join(lines)
 
 
@@ -199,7 +216,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def _values(rounds: Sequence[Round], measure: Measure, *, steps: range) -> list[float]:
+def _values(rounds: Sequence[Round], measure: Measure, steps: range) -> list[float]:
     found = [measure(round_) for round_ in rounds if round_["step"] in steps]
     return [value for value in found if value is not None]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.learning import change_table, gap_table, plot_learning, read_changes, read_gaps
+from benchmarks.learning import change_table, changes_of, gap_table, gaps_of, plot_learning, read_ends
 from benchmarks.statistics import two_sample_difference
 from sesa_env.errors import InvalidInput
 
@@ -31,7 +31,7 @@ def write_run(folder: Path, *, steps: int, valid_from: int) -> None:
 
 def test_the_first_fifth_is_compared_with_the_last(tmp_path: Path) -> None:
     write_run(tmp_path / "sesa-0", steps=10, valid_from=6)
-    changes = {change.measure: change for change in read_changes(tmp_path, arms=["sesa"], seeds=1)}
+    changes = {change.measure: change for change in changes_of(read_ends(tmp_path, arms=["sesa"], seeds=1))}
     valid = changes["valid"]
     assert (valid.first, valid.last, valid.difference.n) == (0.3, 0.9, 40)  # replayed rounds are nobody's proposal
     assert valid.difference.value == pytest.approx(0.6)
@@ -48,7 +48,7 @@ def test_the_first_fifth_is_compared_with_the_last(tmp_path: Path) -> None:
 def test_several_runs_are_compared_together_too(tmp_path: Path) -> None:
     for seed in range(2):
         write_run(tmp_path / f"sesa-{seed}", steps=10, valid_from=6)
-    changes = read_changes(tmp_path, arms=["sesa"], seeds=2)
+    changes = changes_of(read_ends(tmp_path, arms=["sesa"], seeds=2))
     one, both = (next(c.difference for c in changes if (c.seed, c.measure) == (seed, "valid")) for seed in (0, None))
     assert both.n == 2 * one.n
     assert both.value == one.value
@@ -63,7 +63,7 @@ def test_arms_are_compared_in_the_last_fifth(tmp_path: Path) -> None:
         write_run(tmp_path / f"early-{seed}", steps=10, valid_from=2)
         write_run(tmp_path / f"never-{seed}", steps=10, valid_from=11)
         write_run(tmp_path / f"short-{seed}", steps=4, valid_from=1)
-    gaps = {gap.measure: gap for gap in read_gaps(tmp_path, arms=["early", "never", "short"], seeds=2)}
+    gaps = {gap.measure: gap for gap in gaps_of(read_ends(tmp_path, arms=["early", "never", "short"], seeds=2))}
     valid = gaps["valid"]
     assert (valid.pair, valid.first, valid.second, valid.difference.n) == ("early - never", 0.9, 0.3, 80)
     assert valid.difference.interval is not None
@@ -74,7 +74,7 @@ def test_arms_are_compared_in_the_last_fifth(tmp_path: Path) -> None:
 def test_runs_of_no_or_few_steps_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "base-0").mkdir()
     write_run(tmp_path / "ssp-0", steps=4, valid_from=2)
-    assert read_changes(tmp_path, arms=["base", "ssp"], seeds=1) == []
+    assert changes_of(read_ends(tmp_path, arms=["base", "ssp"], seeds=1)) == []
 
 
 def test_curves_are_drawn_for_the_figures_that_runs_have(tmp_path: Path) -> None:
@@ -110,4 +110,7 @@ def test_a_measure_of_a_single_round_is_left_out(tmp_path: Path) -> None:
     for one in scored[1:]:
         one["solve_rate"] = None
     path.write_text("".join(json.dumps(one) + "\n" for one in rounds))
-    assert {change.measure for change in read_changes(tmp_path, arms=["sesa"], seeds=1)} == {"valid", "at the frontier"}
+    assert {change.measure for change in changes_of(read_ends(tmp_path, arms=["sesa"], seeds=1))} == {
+        "valid",
+        "at the frontier",
+    }
