@@ -5,11 +5,12 @@ A group that is all right or all wrong therefore has advantage zero and no gradi
 penalised for.
 
     result = group_advantages(reward_N, group_N, scale="group", baseline="group")
-    logp_NT = token_logps(logits_NTV, token_NT, temperature=1.0)
+    logp_NT, entropy_NT = token_scores(logits_NTV, token_NT, temperature=1.0)
     loss = policy_loss(logp_NT, old_logp_NT, result.advantage_N, mask_NT, clip_low=0.2, clip_high=0.2,
                        aggregation="token", divisor=float(mask_NT.sum())).loss
 
-Dimension key, the same in every file:  N sequence   T token   V vocabulary.  `mask_NT` is True where the policy wrote
+Dimension key, the same in every file:  N sequence   T token   V vocabulary   M tokens of all sequences, end to end
+P tokens of a part.  `mask_NT` is True where the policy wrote
 the token and the update counts it; nothing at a False position can reach a result, whatever is stored there.
 No model, no tokenizer and no settings object is known here.
 """
@@ -17,7 +18,7 @@ No model, no tokenizer and no settings object is known here.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ MAX_LOG_RATIO = 20.0
 """Log ratios are bounded here before `exp`, which keeps value and gradient finite in float32."""
 MIN_TEMPERATURE = 0.01
 """Below this a policy is greedy, and log-probabilities say nothing about what it could have written."""
+_NUMBERS = 1 << 20
+"""Log-probabilities over the vocabulary that are in memory at a time, few enough to stay in a processor's cache."""
 
 
 class Advantages(NamedTuple):
@@ -104,31 +107,68 @@ def group_advantages(reward_N: Tensor, group_N: Sequence[Hashable], *, scale: Sc
     return Advantages(advantage_N.float(), flat_N, flat_groups / len(member_sets))
 
 
-def vocabulary_logps(logits_NTV: Tensor, *, temperature: float) -> Tensor:
-    """Return the log-probability of every word of the vocabulary, in float32, at the sampling temperature.
+def token_scores(logits_NTV: Tensor, token_NT: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the log-probability of each token at the sampling temperature, and the entropy of what it was drawn from.
+
+    Both in float32, and the entropy in nats.  Log-probabilities over the vocabulary are made for a few tokens at a
+    time, and again in the backward pass, so that little is kept beside the logits.
+
+    Args:
+        logits_NTV: that predict the tokens, in any number format and with any dimensions before the vocabulary.
+        token_NT: an id for each.
+        temperature: what logits are divided by.
 
     Raises:
         InvalidInput: the temperature is below 0.01.
     """
     if not temperature >= MIN_TEMPERATURE:
         raise InvalidInput(f"temperature must be at least {MIN_TEMPERATURE} for training, got {temperature!r}")
-    scaled_NTV = logits_NTV.float() if temperature == 1.0 else logits_NTV.float() / temperature
-    return scaled_NTV.log_softmax(dim=-1)
+    logp_M, entropy_M = _TokenScores.apply(logits_NTV.flatten(0, -2), token_NT.flatten(), temperature)  # type: ignore[no-untyped-call]
+    return logp_M.view(token_NT.shape), entropy_M.view(token_NT.shape)
 
 
-def token_logps(logits_NTV: Tensor, token_NT: Tensor, *, temperature: float) -> Tensor:
-    """Return the float32 log-probability of each token, given the logits that predict it."""
-    return pick(vocabulary_logps(logits_NTV, temperature=temperature), token_NT)
+class _TokenScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits_MV: Tensor, token_M: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)  # an entropy that is only looked at has no gradient to compute
+        logp_M, entropy_M = logits_MV.new_empty((2, len(logits_MV)), dtype=torch.float32)
+        for part in _parts(logits_MV):
+            logp_PV = _log_softmax(logits_MV[part], temperature)
+            logp_M[part] = logp_PV.gather(-1, token_M[part, None]).squeeze(-1)
+            entropy_M[part] = _entropy(logp_PV, logp_PV.exp())
+        ctx.save_for_backward(logits_MV, token_M)
+        ctx.temperature = temperature
+        return logp_M, entropy_M
+
+    @staticmethod
+    def backward(ctx: Any, to_logp_M: Tensor | None, to_entropy_M: Tensor | None) -> tuple[Tensor, None, None]:
+        logits_MV, token_M = ctx.saved_tensors
+        to_logits_MV = torch.empty_like(logits_MV)
+        if to_logp_M is None:
+            to_logp_M = logits_MV.new_zeros(len(token_M), dtype=torch.float32)
+        for part in _parts(logits_MV):
+            logp_PV = _log_softmax(logits_MV[part], ctx.temperature)
+            p_PV = logp_PV.exp()
+            to_PV = p_PV * -to_logp_M[part, None]  # d logp of the token = 1 at the token - p
+            to_PV.scatter_add_(-1, token_M[part, None], to_logp_M[part, None])
+            if to_entropy_M is not None:  # d entropy = -p * (logp + entropy)
+                entropy_P1 = _entropy(logp_PV, p_PV).unsqueeze(-1)
+                to_PV -= (logp_PV + entropy_P1) * p_PV * to_entropy_M[part, None]
+            to_logits_MV[part] = to_PV / ctx.temperature
+        return to_logits_MV, None, None
 
 
-def pick(logp_NTV: Tensor, token_NT: Tensor) -> Tensor:
-    """Return the entry of each token out of log-probabilities over the vocabulary."""
-    return logp_NTV.gather(-1, token_NT.unsqueeze(-1)).squeeze(-1)
+def _parts(logits_MV: Tensor) -> list[slice]:
+    rows = max(1, _NUMBERS // logits_MV.shape[-1])
+    return [slice(start, start + rows) for start in range(0, len(logits_MV), rows)]
 
 
-def entropy(logp_NTV: Tensor) -> Tensor:
-    """Return the entropy, in nats, of each next-token distribution."""
-    return -(logp_NTV.exp() * logp_NTV).sum(dim=-1)
+def _log_softmax(logits_PV: Tensor, temperature: float) -> Tensor:
+    return (logits_PV.float() if temperature == 1.0 else logits_PV.float() / temperature).log_softmax(dim=-1)
+
+
+def _entropy(logp_PV: Tensor, p_PV: Tensor) -> Tensor:
+    return -(p_PV * logp_PV).sum(dim=-1)
 
 
 def policy_loss(

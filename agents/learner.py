@@ -17,8 +17,8 @@ Dimension key:  N sequence   T token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf, isfinite
 from typing import Any
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from agents.grpo import aggregate, importance_weights, k3_kl, masked_difference, masked_mean, policy_loss
 from agents.learner_settings import LearnerSettings as LearnerSettings
 from agents.schedule import lr_factor
-from agents.scoring import Batch, Row, Scorer, collate, micro_batches, without_dropout
+from agents.scoring import Batch, Row, Scorer, without_dropout
 from agents.tokens import TokenTrajectory
 from agents.update import Gap, Plan, Tally, make_imitation, make_plan
 from agents.update import Sample as Sample
@@ -127,9 +127,7 @@ class Learner:
         """
         tally = Tally()
         batches = self._batches(make_plan(samples, self.settings).rows)
-        for batch in batches:
-            with self._scoring(self._activate):
-                logp_NT, _ = self._scorer.logps(batch)
+        for batch, logp_NT in zip(batches, self._logps(batches, self._scorer, self._activate), strict=True):
             gap_NT = masked_difference(logp_NT, batch.old_logp_NT, batch.mask_NT).abs()
             means = {"gap": masked_mean(gap_NT, batch.mask_NT)}
             tally.add(means, tokens=int(batch.mask_NT.sum()), gap_max=float(gap_NT.max()))
@@ -139,9 +137,8 @@ class Learner:
         """Return the log-probability the current weights give each written token of each trajectory; 0.0 elsewhere."""
         rows = [Row(position, trajectory) for position, trajectory in enumerate(trajectories)]
         scores: dict[int, tuple[float, ...]] = {}
-        for batch in self._batches(rows):
-            with self._scoring(self._activate):
-                logp_NT, _ = self._scorer.logps(batch)
+        batches = self._batches(rows)
+        for batch, logp_NT in zip(batches, self._logps(batches, self._scorer, self._activate), strict=True):
             for row, logp_T in zip(batch.rows, logp_NT.tolist(), strict=True):
                 scores[row.position] = tuple(logp_T[: len(row.trajectory)])
         return [scores[position] for position in range(len(rows))]
@@ -199,14 +196,16 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         tally = Tally()
         with self._activate(), without_dropout(self._model), torch.enable_grad():
+            root = self._scorer.root(batches)
             for number, (batch, reference_NT) in enumerate(zip(batches, reference_logps, strict=True)):
-                logp_NT, entropy_NT = self._scorer.logps(batch, entropy_gradient=self.settings.entropy_coef > 0)
+                logp_NT, entropy_NT = self._scorer.logps(batch, root)
                 if len(olds) == number:
                     olds.append(logp_NT.detach())
                 loss = self._objective(batch, logp_NT, entropy_NT, reference_NT, olds[number], plan, tally)
                 if not isfinite(tally.loss):
-                    break
+                    return tally
                 loss.backward()  # type: ignore[no-untyped-call]
+            root.backward()
         return tally
 
     def _objective(
@@ -287,18 +286,15 @@ class Learner:
     def _reference_logps(self, batches: list[Batch]) -> list[Tensor | None]:
         if self.settings.kl_coef == 0:
             return [None] * len(batches)
-        with self._scoring(self._reference):
-            return [self._reference_scorer.logps(batch)[0] for batch in batches]
+        return list(self._logps(batches, self._reference_scorer, self._reference))
+
+    def _logps(self, batches: list[Batch], scorer: Scorer, context: Context) -> list[Tensor]:
+        with context(), without_dropout(self._model), torch.no_grad():
+            root = scorer.root(batches)
+            return [scorer.logps(batch, root)[0] for batch in batches]
 
     def _batches(self, rows: Sequence[Row]) -> list[Batch]:
-        return [
-            collate(part, device=self._device) for part in micro_batches(rows, tokens=self.settings.micro_batch_tokens)
-        ]
-
-    @contextmanager
-    def _scoring(self, context: Context) -> Iterator[None]:
-        with context(), without_dropout(self._model), torch.no_grad():
-            yield
+        return self._scorer.batches(rows, tokens=self.settings.micro_batch_tokens)
 
 
 _COUNTERS = ("updates", "skipped_flat", "skipped_nonfinite")

@@ -2,24 +2,28 @@
 
 A learner must see the numbers the sampler saw: the same ids, positions from 0 whatever the padding, dropout off, the
 same temperature, float32 at the end.  Three things make it fast and change nothing else: sequences of like length run
-together; the prompt that a micro-batch has in common is run once, with its gradient; and only positions that predict a
-written token pass the output layer.
+together; what all sequences begin with, the root, is run once, and what those of a micro-batch go on with alike, once
+there; and only positions that predict a written token pass the output layer.
 
     scorer = Scorer(model, temperature=1.0, device=device)
-    for part in micro_batches(rows, tokens=4096):
-        logp_NT, entropy_NT = scorer.logps(collate(part, device=device))
+    batches = scorer.batches(rows, tokens=4096)
+    root = scorer.root(batches)
+    for batch in batches:
+        logp_NT, entropy_NT = scorer.logps(batch, root)
+        loss(logp_NT).backward()                     # through the batch, and to the keys and values of the root
+    root.backward()                                  # from there on
 
 Nothing here knows rewards, losses or optimisers.
 
 Dimension key:  N sequence   T token   V vocabulary   D embedding   M written tokens of a micro-batch, end to end
-S token after the shared prompt.
+S token after what is shared   H key head   K key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +34,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, GradientCheckpointingLayer
 from transformers.cache_utils import DynamicLayer
 
-from agents.grpo import entropy, pick, vocabulary_logps
+from agents.grpo import token_scores
 from agents.tokens import TokenTrajectory
 from sesa_env.errors import InvalidInput, SettingsError
 
@@ -76,18 +80,63 @@ class Batch(NamedTuple):
     advantage_N: Tensor
 
 
-def micro_batches(rows: Sequence[Row], *, tokens: int) -> list[list[Row]]:
-    """Divide rows into parts of at most `tokens` to run, padding included and a shared prompt counted once.
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What all sequences of an update begin with, run once: its keys and values, and the gradient that comes back.
+
+    Every micro-batch attends to `leaf_2HKD`, cut off from how they were computed and in float32, so that the gradients
+    of all of them add up there.  Roots are multiples of `_STEP` tokens.
+    """
+
+    length: int = 0
+    kv_2HKD: list[Tensor] = field(default_factory=list)
+    """Of each layer, as computed."""
+    leaf_2HKD: list[Tensor] = field(default_factory=list)
+
+    def cache(self, config: Any) -> DynamicCache:
+        """Return a cache of transformers that holds the root, for one sequence."""
+        cache = DynamicCache(config=config)
+        for layer, (kv_2HKD, leaf_2HKD) in enumerate(zip(self.kv_2HKD, self.leaf_2HKD, strict=True)):
+            key_HKD, value_HKD = leaf_2HKD.to(kv_2HKD.dtype)
+            cache.update(key_HKD[None], value_HKD[None], layer)
+        return cache
+
+    def backward(self) -> None:
+        """Send the gradients of all micro-batches on to the weights."""
+        reached = [
+            (kv_2HKD, leaf_2HKD.grad.to(kv_2HKD.dtype))
+            for kv_2HKD, leaf_2HKD in zip(self.kv_2HKD, self.leaf_2HKD, strict=True)
+            if leaf_2HKD.grad is not None
+        ]
+        if reached:
+            torch.autograd.backward([kv for kv, _ in reached], [grad for _, grad in reached])
+
+
+def micro_batches(rows: Sequence[Row], *, tokens: int, sharing: bool = True) -> list[list[Row]]:
+    """Divide rows into parts of at most `tokens` to run.
 
     Two orders are tried, by length and by prompt, and the one that leaves less to run is taken.  Every row is kept
     whole: one that is longer than `tokens` is a part of its own.
+
+    Args:
+        rows: all sequences of an update.
+        tokens: padding included, what the rows of a part share counted once, and what all rows share not at all.
+        sharing: whether the model can share; if not, all tokens count.
     """
+    root = _root_length(rows)
+
+    def size(part: Sequence[Row]) -> int:
+        shared = max(_shared(part), root) if sharing else 0
+        counted = shared - root if sharing else 0
+        return counted + len(part) * (max(len(row.trajectory) for row in part) - shared)
+
     by_length = sorted(rows, key=lambda row: -len(row.trajectory))
     longest: dict[tuple[int, ...], int] = {}
     for row in by_length:
         longest.setdefault(_prompt(row), len(row.trajectory))
     by_prompt = sorted(by_length, key=lambda row: (-longest[_prompt(row)], _prompt(row)))
-    return min((_cut(order, tokens) for order in (by_length, by_prompt)), key=lambda parts: sum(map(_size, parts)))
+    orders = [_cut(order, tokens, size) for order in (by_length, by_prompt)]
+    return min(orders, key=lambda parts: sum(map(size, parts)))
 
 
 def collate(rows: list[Row], *, device: torch.device) -> Batch:
@@ -130,6 +179,7 @@ class Scorer:
     ) -> None:
         self._model: Any = model
         self._temperature = temperature
+        self._device = device
         self._layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
         if checkpointing and not self._layers:
             raise SettingsError(
@@ -138,27 +188,41 @@ class Scorer:
         self._checkpointing = checkpointing
         with torch.no_grad(), without_dropout(model):
             self._split = _body_and_head(model, device=device)
-        # A layer that is run again would write to the cache of the shared prompt twice.
+        # A layer that is run again would write to the cache of what is shared twice.
         self._shares = self._split is not None and not checkpointing and _keeps_every_token(model)
 
-    def logps(self, batch: Batch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
+    def batches(self, rows: Sequence[Row], *, tokens: int) -> list[Batch]:
+        """Return all sequences of an update in micro-batches of at most `tokens`, counted as `micro_batches` does."""
+        parts = micro_batches(rows, tokens=tokens, sharing=self._shares)
+        return [collate(part, device=self._device) for part in parts]
+
+    def root(self, batches: Sequence[Batch]) -> Root:
+        """Run what all sequences of these micro-batches begin with."""
+        length = _root_length([row for batch in batches for row in batch.rows]) if self._shares else 0
+        if not length or self._split is None:
+            return Root()
+        cache: Any = DynamicCache(config=self._model.config)
+        self._split[0](input_ids=batches[0].token_NT[:1, :length], cache=cache, use_cache=True)
+        kv_2HKD = [torch.cat([layer.keys, layer.values]) for layer in cache.layers]
+        wanted = torch.is_grad_enabled()
+        return Root(length, kv_2HKD, [kv.detach().float().requires_grad_(wanted) for kv in kv_2HKD])
+
+    def logps(self, batch: Batch, root: Root) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy of every written token, each (N, T) and 0.0 elsewhere.
 
         Args:
             batch: the sequences.
-            entropy_gradient: whether the entropy is to be differentiated; it costs memory.
+            root: what they and all others of the update begin with.
         """
         with self._run_again():
-            logits_MV = self._trained_logits(batch)
-        logp_MV = vocabulary_logps(logits_MV, temperature=self._temperature)
-        logp_M = pick(logp_MV, batch.token_NT[batch.mask_NT])
-        entropy_M = entropy(logp_MV if entropy_gradient else logp_MV.detach())
+            logits_MV = self._trained_logits(batch, root)
+        logp_M, entropy_M = token_scores(logits_MV, batch.token_NT[batch.mask_NT], temperature=self._temperature)
         zero_NT = torch.zeros(batch.mask_NT.shape, device=logp_M.device)
         return zero_NT.masked_scatter(batch.mask_NT, logp_M), zero_NT.masked_scatter(batch.mask_NT, entropy_M)
 
-    def _trained_logits(self, batch: Batch) -> Tensor:
+    def _trained_logits(self, batch: Batch, root: Root) -> Tensor:
         predicts_NT = batch.mask_NT[:, 1:]  # the position before a written token is the one that predicts it
-        shared = batch.shared // _STEP * _STEP if self._shares else 0
+        shared = max(root.length, batch.shared // _STEP * _STEP) if self._shares else 0
         missing = -(batch.token_NT.shape[1] - shared) % _STEP
         token_NT, attention_NT, position_NT = (
             functional.pad(part_NT, (0, missing)) for part_NT in (batch.token_NT, batch.attention_NT, batch.position_NT)
@@ -169,8 +233,15 @@ class Scorer:
             return logits_NTV[:, : predicts_NT.shape[1]][predicts_NT]
         body, head = self._split
         if shared:
-            cache = DynamicCache(config=self._model.config)
-            body(input_ids=batch.token_NT[:1, :shared], cache=cache, use_cache=True)
+            cache = root.cache(self._model.config)
+            if shared > root.length:
+                part_1S = slice(root.length, shared)
+                body(
+                    input_ids=batch.token_NT[:1, part_1S],
+                    position_ids=batch.position_NT[:1, part_1S],
+                    cache=cache,
+                    use_cache=True,
+                )
             cache.batch_repeat_interleave(len(batch.rows))
             inputs |= {"input_ids": token_NT[:, shared:], "position_ids": position_NT[:, shared:]}
             hidden_NSD = body(**inputs, cache=cache, use_cache=True).last_hidden_state
@@ -213,22 +284,21 @@ def _prompt(row: Row) -> tuple[int, ...]:
 
 def _shared(rows: Sequence[Row]) -> int:
     """Return how many leading tokens need to be run only once: those before any that predicts a written token."""
-    if len(rows) == 1:
+    if len(rows) <= 1:
         return 0
     prompts = [_prompt(row)[:-1] for row in rows]
     first, last = min(prompts), max(prompts)  # in lexicographic order, whatever these two share all do
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(map(len, prompts)))
 
 
-def _size(rows: Sequence[Row]) -> int:
-    shared = _shared(rows)
-    return shared + len(rows) * (max(len(row.trajectory) for row in rows) - shared)
+def _root_length(rows: Sequence[Row]) -> int:
+    return _shared(rows) // _STEP * _STEP
 
 
-def _cut(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
+def _cut(rows: Sequence[Row], tokens: int, size: Callable[[Sequence[Row]], int]) -> list[list[Row]]:
     parts: list[list[Row]] = []
     for row in rows:
-        if parts and _size([*parts[-1], row]) <= tokens:
+        if parts and size([*parts[-1], row]) <= tokens:
             parts[-1].append(row)
         else:
             parts.append([row])

@@ -7,18 +7,15 @@ belongs to which row:
     with rows_attend(model):
         model(input_ids=..., position_ids=..., use_cache=False, plan=plan)
 
-A row's keys lie in two places: its own, and a root's that many rows share, which is thus read once for all of them.
-Where a row has many queries, or rows have different roots, softmax is taken over each part by itself, and the parts are
-weighed by their log-sum-exps, which is exact.
+A row's keys lie in two places: its own, and a root's that many rows share.
 
-Dimension key: T token of the packed sequence, N row, B batch of queries, H key head, G query head of a key head, Q
-query, P query of a part, X queries of all query heads of a key head, one head after the other, K key, R key of a root,
-D head size.
+Dimension key: T token of the packed sequence, N row, H key head, G query head of a key head, Q query, P query or row of
+a part, X queries of all query heads of a key head, one head after the other, K key, R key of a root, D head size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -32,8 +29,8 @@ from sesa_env.errors import InvalidInput
 NAME = "sesa_rows"
 HIDDEN = -1e30
 """Added to the score of a key that must not be seen: finite, so that a part with nothing to see stays a number."""
-_SCORES = 1_000_000
-"""Scores made at a time, few enough to stay in the cache."""
+_AT_ONCE = 128
+"""Queries of a key head whose scores are made at a time, few enough for them to stay in the cache."""
 _QUERIES, _KEYS = 16, 64
 """Many queries and their keys are made up to multiples of these: a processor's library compiles and keeps code for each
 shape of a product in bfloat16, half a millisecond and three quarters of a megabyte each."""
@@ -101,63 +98,47 @@ def attend(
 AttentionInterface.register(NAME, attend)
 
 
-class Found(NamedTuple):
-    """What queries found in one part of their keys: weighted values, and the log of the weights' sum."""
+def look_up(query_HGQD: Tensor, key_HKD: Tensor, value_HKD: Tensor, scores: Scores) -> Tensor:
+    """Let the last tokens of one text attend to it, each to those before it and to itself: (H, G, Q, D).
 
-    value: Tensor
-    """(B, H, G, Q, D), float32"""
-    lse: Tensor
-    """(B, H, G, Q), float32"""
-
-
-def look_up(
-    query_BHGQD: Tensor,
-    key_BHKD: Tensor,
-    value_BHKD: Tensor,
-    scores: Scores,
-    *,
-    causal: bool = False,
-    bias: Tensor | None = None,
-) -> Found:
-    """Attend to one part of the keys.
-
-    Scores are made by plain matrix products, for some queries at a time.  With one query per row, and in bfloat16 with
-    any number of them, that is twice as fast on a processor as torch's fused kernel, which copies keys before it
-    multiplies and reads them again for each query head.
+    Scores are made by plain matrix products, for some queries at a time.  In bfloat16 that is twice as fast on a
+    processor as torch's fused kernel, which copies keys before it multiplies and reads them again for each query head.
 
     Args:
-        query_BHGQD: the queries.
-        key_BHKD: the keys.
-        value_BHKD: the values.
-        scores: `window` is not looked at, it is the caller's business to say by `bias`.
-        causal: whether the last query sees all keys, and each one before it a key less.
-        bias: added to the scores, broadcast to (B, H, G, Q, K).
+        query_HGQD: the queries.
+        key_HKD: the keys of the whole text.
+        value_HKD: its values.
+        scores: how keys are scored.
     """
-    batch, heads, groups, queries, _ = query_BHGQD.shape
-    keys = key_BHKD.shape[2]
-    query_BHGQD = query_BHGQD * scores.scale
-    if queries > 1:
-        query_BHGQD = _whole(query_BHGQD, _QUERIES)
-        key_BHKD, value_BHKD = _whole(key_BHKD, _KEYS), _whole(value_BHKD, _KEYS)
-    size = max(_QUERIES, _SCORES // (batch * heads * groups * max(1, keys)) // _QUERIES * _QUERIES)
-    found = []
-    for start in range(0, queries, size):
-        query_BHGPD = query_BHGQD[..., start : start + size, :]
-        seen = slice(-(-(keys - queries + start + size) // _KEYS) * _KEYS if causal else None)
-        score_BHXK = query_BHGPD.flatten(2, 3) @ key_BHKD[:, :, seen].transpose(-1, -2)
-        score_BHXK = _capped(score_BHXK, scores)
-        score_BHGPK = score_BHXK.view(*query_BHGPD.shape[:-1], -1)
-        if bias is not None:
-            part = bias if queries == 1 else bias[..., start : start + size, seen]
-            score_BHGPK[..., : part.shape[-2], : part.shape[-1]] += part
-        if causal:
-            ahead_BHGPK = score_BHGPK[..., keys - queries + start :]
-            ahead_BHGPK += torch.full_like(ahead_BHGPK[0, 0, 0], HIDDEN).triu_(1)
-        if queries > 1:
-            score_BHGPK[..., keys:] = HIDDEN
-        found.append(_weigh(score_BHXK, value_BHKD[:, :, seen], groups=groups))
-    value, lse = (torch.cat(part, dim=3) if len(part) > 1 else part[0] for part in zip(*found, strict=True))
-    return Found(value[..., :queries, :], lse[..., :queries])
+    queries = query_HGQD.shape[2]
+    before = key_HKD.shape[1] - queries
+    query_HGQD = _whole(query_HGQD * scores.scale, _QUERIES)
+    key_HKD, value_HKD = _whole(key_HKD, _KEYS), _whole(value_HKD, _KEYS)
+    found_HGQD = torch.empty_like(query_HGQD)
+    for start in range(before, before + queries, _AT_ONCE):
+        asking = slice(start - before, start - before + _AT_ONCE)
+        seen = slice(-(-(start + _AT_ONCE) // _KEYS) * _KEYS)
+        for head in range(len(query_HGQD)):  # of one head, keys lie side by side, and products need not copy them
+            query_GPD = query_HGQD[head, :, asking]
+            score_XK = _capped(query_GPD.flatten(0, 1) @ key_HKD[head, seen].T, scores)
+            score_GPK = score_XK.view(*query_GPD.shape[:-1], -1)
+            ahead_GPK = score_GPK[..., start:]
+            ahead_GPK += torch.full_like(ahead_GPK[0], HIDDEN).triu_(1)
+            if scores.window is not None:
+                behind_GPK = score_GPK[..., : max(0, start + _AT_ONCE - scores.window)]
+                behind_GPK += torch.full_like(behind_GPK[0], HIDDEN).tril_(start - scores.window)
+            found_HGQD[head, :, asking] = (score_XK.softmax(dim=-1) @ value_HKD[head, seen]).view_as(query_GPD)
+    return found_HGQD[:, :, :queries]
+
+
+class Shared(NamedTuple):
+    """Keys and values of a root, and the rows that continue it."""
+
+    kv_2HRD: Tensor
+    place_N: Tensor | None
+    """None: all rows do."""
+    bias_NR: Tensor | None
+    """Added to the scores that those rows give its keys."""
 
 
 def look_up_once(
@@ -167,13 +148,11 @@ def look_up_once(
     scores: Scores,
     *,
     bias_N11K: Tensor,
-    root_2HRD: Tensor | None = None,
-    bias_N11R: Tensor | None = None,
+    roots: Sequence[Shared] = (),
 ) -> Tensor:
-    """Let one query of each row attend to the row's keys and to a root that all rows share: (N, H, G, D).
+    """Let one query of each row attend to its own keys and its root's, read once for all rows: (N, H, G, D).
 
-    All in one softmax, with a third of the kernel calls of two look-ups that are then joined; a step of one token per
-    row takes as long as it has calls.
+    All in one softmax and with few kernel calls: a step of one token per row takes as long as it has calls.
 
     Args:
         query_NHGD: the queries.
@@ -181,28 +160,57 @@ def look_up_once(
         value_NHKD: their values.
         scores: `window` is not looked at, it is the caller's business to say by biases.
         bias_N11K: added to the scores of the rows' keys.
-        root_2HRD: keys and values of the root, if there is one.
-        bias_N11R: added to the scores of the root's keys.
+        roots: of the rows that have one; one of all rows is alone.
     """
     query_NHGD = query_NHGD * scores.scale
     score_NHGK = _capped(query_NHGD @ key_NHKD.transpose(-1, -2), scores) + bias_N11K
-    if root_2HRD is None:
-        found_NHGD: Tensor = score_NHGK.softmax(dim=-1) @ value_NHKD
-        return found_NHGD
-    key_HRD, value_HRD = root_2HRD.unbind(0)
-    _, heads, groups, size = query_NHGD.shape
-    query_HXD = query_NHGD.permute(1, 2, 0, 3).reshape(heads, -1, size)
-    score_HXR = _capped(query_HXD @ key_HRD.transpose(-1, -2), scores)
-    score_NHGR = score_HXR.view(heads, groups, -1, score_HXR.shape[-1]).permute(2, 0, 1, 3)
-    if bias_N11R is not None:
-        score_NHGR = score_NHGR + bias_N11R
-    weight = torch.cat([score_NHGK, score_NHGR], dim=-1).softmax(dim=-1)
+    if not roots:
+        alone_NHGD: Tensor = score_NHGK.softmax(dim=-1) @ value_NHKD
+        return alone_NHGD
+    weight = torch.cat([score_NHGK, _root_scores(query_NHGD, roots, scores)], dim=-1).softmax(dim=-1)
     own = score_NHGK.shape[-1]
-    weight_HXR = weight[..., own:].permute(1, 2, 0, 3).reshape(score_HXR.shape)
-    root_HXD = weight_HXR @ value_HRD
     found_NHGD = weight[..., :own] @ value_NHKD
-    found_NHGD += root_HXD.view(heads, groups, -1, size).permute(2, 0, 1, 3)
+    for kv_2HRD, place_N, _ in roots:
+        weight_NHGR = _of(weight[..., own : own + kv_2HRD.shape[2]], place_N)
+        root_HXD = _side_by_side(weight_NHGR) @ kv_2HRD[1]
+        root_NHGD = _one_by_one(root_HXD, weight_NHGR)
+        if place_N is None:
+            found_NHGD += root_NHGD
+        else:
+            found_NHGD[place_N] += root_NHGD
     return found_NHGD
+
+
+def _root_scores(query_NHGD: Tensor, roots: Sequence[Shared], scores: Scores) -> Tensor:
+    """Return the scores of the keys of each row's own root, hidden beyond its end: (N, H, G, R of the longest)."""
+    found = []
+    for kv_2HRD, place_N, bias_NR in roots:
+        query_PHGD = _of(query_NHGD, place_N)
+        score_HXR = _capped(_side_by_side(query_PHGD) @ kv_2HRD[0].transpose(-1, -2), scores)
+        score_PHGR = _one_by_one(score_HXR, query_PHGD)
+        found.append(score_PHGR if bias_NR is None else score_PHGR + bias_NR[:, None, None])
+    if roots[0].place_N is None:
+        return found[0]
+    longest = max(root.kv_2HRD.shape[2] for root in roots)
+    score_NHGR = query_NHGD.new_full((*query_NHGD.shape[:3], longest), HIDDEN)
+    for (_, place_N, _), score_PHGR in zip(roots, found, strict=True):
+        score_NHGR[place_N, ..., : score_PHGR.shape[-1]] = score_PHGR
+    return score_NHGR
+
+
+def _of(of_rows: Tensor, place_N: Tensor | None) -> Tensor:
+    return of_rows if place_N is None else of_rows[place_N]
+
+
+def _side_by_side(of_NHG: Tensor) -> Tensor:
+    """Bring the query heads of all rows together under their key head: (N, H, G, ...) to (H, X, ...)."""
+    return of_NHG.permute(1, 2, 0, 3).reshape(of_NHG.shape[1], -1, of_NHG.shape[3])
+
+
+def _one_by_one(of_HX: Tensor, like_NHG: Tensor) -> Tensor:
+    """Bring back what `_side_by_side` brought together."""
+    rows, heads, groups, _ = like_NHG.shape
+    return of_HX.view(heads, groups, rows, -1).permute(2, 0, 1, 3)
 
 
 def _capped(score: Tensor, scores: Scores) -> Tensor:
@@ -212,21 +220,3 @@ def _capped(score: Tensor, scores: Scores) -> Tensor:
 def _whole(part: Tensor, size: int) -> Tensor:
     """Return queries or keys made up with zeros to a multiple of `size`."""
     return functional.pad(part, (0, 0, 0, -part.shape[-2] % size)) if part.shape[-2] % size else part
-
-
-def _weigh(score_BHXK: Tensor, value_BHKD: Tensor, *, groups: int) -> Found:
-    """Return what queries find that give keys these scores, which are overwritten."""
-    most_BHX1 = score_BHXK.amax(dim=-1, keepdim=True)
-    weight_BHXK = score_BHXK.sub_(most_BHX1).exp_()
-    sum_BHX1 = weight_BHXK.sum(dim=-1, keepdim=True, dtype=torch.float32)
-    value_BHXD = (weight_BHXK @ value_BHKD).float().div_(sum_BHX1)
-    lse_BHX1 = sum_BHX1.log_().add_(most_BHX1)
-    shape = (*score_BHXK.shape[:2], groups, -1)
-    return Found(value_BHXD.view(*shape, value_BHXD.shape[-1]), lse_BHX1.view(shape))
-
-
-def join(one: Found, other: Found) -> Found:
-    """Put together what the same queries found in two parts of their keys."""
-    share = torch.sigmoid(other.lse - one.lse)[..., None]
-    value = torch.lerp(one.value, other.value, share)
-    return Found(value, torch.logaddexp(one.lse, other.lse))

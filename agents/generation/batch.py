@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.generation.attention import HIDDEN, Found, Scores, look_up, look_up_once
-from agents.generation.rows import Row, join_roots, root_bias, shared_roots
+from agents.generation.attention import HIDDEN, Scores, Shared, look_up_once
+from agents.generation.rows import Root, Row
 
 _ROOM = 32
 """Columns by which the memory grows, and that must be free of any row's keys before it shrinks."""
@@ -70,21 +70,11 @@ class Batch:
         first = 0 if scores.window is None else max(0, self._column + 1 - scores.window)
         key_PHTD, value_PHTD = key_PHTD[:, :, first:], value_PHTD[:, :, first:]
         bias_P11T = self._bias_P11T[: len(query_PHGD), ..., first:]
-        alone = self._roots[0].root if len(self._roots) == 1 and self._roots[0].place_T is None else None
-        if self._roots and alone is None:
-            own = look_up(query_PHGD.unsqueeze(3), key_PHTD, value_PHTD, scores, bias=bias_P11T.unsqueeze(1))
-            own = Found(own.value.squeeze(3).permute(1, 2, 0, 3), own.lse.squeeze(3).permute(1, 2, 0))
-            return join_roots(own, self._roots, layer, query_HGTD, self.position_P, scores)
-        bias_PK = None if alone is None else root_bias(alone, self.position_P, scores, dtype=self.dtype)
-        found_PHGD = look_up_once(
-            query_PHGD,
-            key_PHTD,
-            value_PHTD,
-            scores,
-            bias_N11K=bias_P11T,
-            root_2HRD=None if alone is None else alone.kv[layer],
-            bias_N11R=None if bias_PK is None else bias_PK[:, None, None],
-        )
+        roots = [
+            Shared(root.kv[layer], place_N, self._root_bias(root, place_N, scores))
+            for root, place_N in self._roots.items()
+        ]
+        found_PHGD = look_up_once(query_PHGD, key_PHTD, value_PHTD, scores, bias_N11K=bias_P11T, roots=roots)
         return found_PHGD.permute(1, 2, 0, 3)
 
     def advance(self, tokens: Sequence[int]) -> None:
@@ -138,4 +128,19 @@ class Batch:
         device = self._shape.device
         lengths = [len(row) + len(written) for row, written in zip(self.rows, self._written, strict=True)]
         self.position_P = torch.tensor([*lengths, *[0] * (self._places() - len(lengths))], device=device)
-        self._roots = shared_roots([row.root for row in self.rows], device=device)
+        places: dict[Root, list[int]] = {}
+        for place, row in enumerate(self.rows):
+            if len(row.root):
+                places.setdefault(row.root, []).append(place)
+        self._roots = {
+            root: None if len(place) == len(self.rows) else torch.tensor(place, device=device)
+            for root, place in places.items()
+        }
+
+    def _root_bias(self, root: Root, place_N: Tensor | None, scores: Scores) -> Tensor | None:
+        """Return what hides a root's keys that rows no longer see: (N, K); None where all are seen."""
+        if scores.window is None:
+            return None
+        position_N = self.position_P if place_N is None else self.position_P[place_N]
+        hidden_NK = position_N[:, None] - torch.arange(len(root), device=position_N.device) >= scores.window
+        return torch.zeros_like(hidden_NK, dtype=self.dtype).masked_fill_(hidden_NK, HIDDEN)

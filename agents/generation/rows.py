@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from agents.generation.attention import HIDDEN, Found, Scores, join, look_up
+from agents.generation.attention import Scores, look_up
 from sesa_env.errors import InvalidInput
 
 _STEP = 64
@@ -122,59 +122,6 @@ class Row:
         return twin
 
 
-class Shared(NamedTuple):
-    """A root, and which tokens of a packed sequence continue it; None: all of them."""
-
-    root: Root
-    place_T: Tensor | None
-
-
-def shared_roots(roots: Sequence[Root], *, device: torch.device) -> list[Shared]:
-    """Return which tokens continue which root.
-
-    Args:
-        roots: of each token.
-        device: where the tokens are.
-    """
-    places: dict[Root, list[int]] = {}
-    for place, root in enumerate(roots):
-        if len(root):
-            places.setdefault(root, []).append(place)
-    return [
-        Shared(root, None if len(place) == len(roots) else torch.tensor(place, device=device))
-        for root, place in places.items()
-    ]
-
-
-def join_roots(
-    own: Found, shared: Sequence[Shared], layer: int, query_HGTD: Tensor, position_T: Tensor, scores: Scores
-) -> Tensor:
-    """Return what queries find in all keys, of what they found in those of their own: (H, G, T, D), float32.
-
-    All tokens of a root attend to it at once, as if they were one row's.
-    """
-    for root, place_T in shared:
-        if place_T is None:
-            return join(own, _look_up_root(root, layer, query_HGTD, position_T, scores)).value
-        there = _look_up_root(root, layer, query_HGTD[:, :, place_T], position_T[place_T], scores)
-        own.value[:, :, place_T] = join(Found(own.value[:, :, place_T], own.lse[:, :, place_T]), there).value
-    return own.value
-
-
-def _look_up_root(root: Root, layer: int, query_HGTD: Tensor, position_T: Tensor, scores: Scores) -> Found:
-    bias_TK = root_bias(root, position_T, scores, dtype=query_HGTD.dtype)
-    key_1HKD, value_1HKD = root.kv[layer, :, None].unbind(0)
-    return _first(look_up(query_HGTD[None], key_1HKD, value_1HKD, scores, bias=bias_TK))
-
-
-def root_bias(root: Root, position_T: Tensor, scores: Scores, *, dtype: torch.dtype) -> Tensor | None:
-    """Return what hides the root's keys that tokens at these positions do not see: (T, K); None where all are seen."""
-    if scores.window is None:
-        return None
-    key_K = torch.arange(len(root), device=position_T.device)
-    return _bias(position_T[:, None] - key_K >= scores.window, dtype)
-
-
 class Reading:
     """The plan for reading new tokens: which span of the packed sequence continues which row.
 
@@ -192,23 +139,20 @@ class Reading:
         missing = -len(self.position_T) % _READ
         self.position_T = functional.pad(self.position_T, (0, missing))
         """Where in its text each token stands; 0 where a token only fills the sequence up."""
-        self._roots = shared_roots(
-            [row.root for row, start, stop in spans for _ in range(start, stop)], device=shape.device
-        )
         self.layers_seen: set[int] = set()
 
     def attend(self, layer: int, query_HGTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, scores: Scores) -> Tensor:
-        """Keep the new keys and values and return what each token's query finds: (H, G, T, D), float32."""
+        """Keep the new keys and values and return what each token's query finds: (H, G, T, D)."""
         self.layers_seen.add(layer)
         found = []
         for row, start, stop in self._spans:
             _keep(row, layer, key_HTD[:, start:stop], value_HTD[:, start:stop])
             kv_2HKD = row.kv[layer, :, :, : row.own + stop - start]
-            found.append(_look_up(query_HGTD[:, :, start:stop], kv_2HKD, scores))
-        value_HGTD, lse_HGT = (torch.cat(part, dim=2) for part in zip(*found, strict=True))
-        missing = query_HGTD.shape[2] - lse_HGT.shape[2]
-        own = Found(functional.pad(value_HGTD, (0, 0, 0, missing)), functional.pad(lse_HGT, (0, missing)))
-        return join_roots(own, self._roots, layer, query_HGTD, self.position_T, scores)
+            if len(row.root):  # few keys are soon copied; scores of two parts would be many more numbers
+                kv_2HKD = torch.cat([row.root.kv[layer], kv_2HKD], dim=2)
+            found.append(look_up(query_HGTD[:, :, start:stop], kv_2HKD[0], kv_2HKD[1], scores))
+        missing = query_HGTD.shape[2] - sum(part_HGQD.shape[2] for part_HGQD in found)
+        return functional.pad(torch.cat(found, dim=2), (0, 0, 0, missing))
 
 
 def _keep(row: Row, layer: int, key_HTD: Tensor, value_HTD: Tensor) -> None:
@@ -220,24 +164,3 @@ def _keep(row: Row, layer: int, key_HTD: Tensor, value_HTD: Tensor) -> None:
             f"model's configuration says {tuple(place[0].shape)}: models whose layers differ cannot be sampled from"
         )
     place[0], place[1] = key_HTD, value_HTD
-
-
-def _look_up(query_HGQD: Tensor, kv_2HKD: Tensor, scores: Scores) -> Found:
-    """Attend to a row's own keys, the last of which are those of the queries themselves."""
-    queries, keys = query_HGQD.shape[2], kv_2HKD.shape[2]
-    bias_QK = None
-    if scores.window is not None and keys > scores.window:
-        query_Q1 = torch.arange(keys - queries, keys, device=query_HGQD.device)[:, None]
-        bias_QK = _bias(query_Q1 - torch.arange(keys, device=query_HGQD.device) >= scores.window, query_HGQD.dtype)
-    key_1HKD, value_1HKD = kv_2HKD[:, None].unbind(0)
-    return _first(look_up(query_HGQD[None], key_1HKD, value_1HKD, scores, causal=True, bias=bias_QK))
-
-
-def _first(found: Found) -> Found:
-    """Return what the only batch found."""
-    return Found(found.value[0], found.lse[0])
-
-
-def _bias(hidden_QK: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what is added to the scores of keys to hide some."""
-    return torch.zeros_like(hidden_QK, dtype=dtype).masked_fill_(hidden_QK, HIDDEN)

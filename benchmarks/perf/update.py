@@ -29,7 +29,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from agents.config import ModelSettings
 from agents.device import attention_for, matrix_rate
-from agents.grpo import group_advantages, policy_loss, token_logps
+from agents.grpo import group_advantages, policy_loss
 from agents.learner import Learner, LearnerSettings, Sample
 from agents.policies import source_of
 from agents.tokens import TokenSequence
@@ -116,7 +116,8 @@ def plain_update(model: Any, optimizer: torch.optim.Optimizer, samples: Sequence
     for start in range(0, len(samples), rows):
         part = slice(start, start + rows)
         logits_NTV = model(input_ids=token_NT[part], attention_mask=attention_NT[part], use_cache=False).logits
-        logp_NT = token_logps(logits_NTV[:, :-1], token_NT[part, 1:], temperature=1.0)
+        logp_NTV = logits_NTV[:, :-1].float().log_softmax(dim=-1)
+        logp_NT = logp_NTV.gather(-1, token_NT[part, 1:, None]).squeeze(-1)
         loss = policy_loss(
             logp_NT,
             old_NT[part, 1:],

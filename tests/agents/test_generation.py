@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from agents.generation import Writer, attention
-from agents.generation.attention import HIDDEN, NAME, Found, Scores, join, look_up, look_up_once
+from agents.generation.attention import HIDDEN, NAME, Scores, Shared, look_up, look_up_once
 from sesa_env.errors import InvalidInput
 
 VOCABULARY = 97
@@ -406,62 +406,57 @@ def test_names_that_do_not_tell_the_texts_apart_are_refused(model, names):
         write(make_writer(model), PROMPTS, names=names)
 
 
-@pytest.mark.parametrize("scores_at_once", [1, 10**9])  # queries in parts, and all at once
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_is_torchs_own_and_parts_make_the_whole(monkeypatch, causal, scores_at_once):
-    monkeypatch.setattr(attention, "_SCORES", scores_at_once)
+@pytest.mark.parametrize("at_once", [16, 128])  # queries in parts, and all at once
+@pytest.mark.parametrize("window", [None, 1, 10, 50, 100])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_attention_to_ones_own_text_is_what_plain_arithmetic_finds(monkeypatch, at_once, window, softcap):
+    monkeypatch.setattr(attention, "_AT_ONCE", at_once)
     generator = torch.Generator().manual_seed(0)
-    query = torch.randn(2, 3, 2, 37, 8, generator=generator)
-    key, value = (torch.randn(2, 3, 79, 8, generator=generator) for _ in range(2))
-    bias = torch.randn(37, 79, generator=generator)
-    seen = torch.ones(37, 79, dtype=torch.bool).tril(42) if causal else torch.ones(37, 79, dtype=torch.bool)
-    expected = torch.nn.functional.scaled_dot_product_attention(
-        query.flatten(1, 2),
-        key.repeat_interleave(2, dim=1),
-        value.repeat_interleave(2, dim=1),
-        attn_mask=bias.masked_fill(~seen, -1e30),
-        scale=0.3,
-    ).unflatten(1, (3, 2))
-    for scores in (Scores(0.3), Scores(0.3, softcap=1e6)):
-        found = look_up(query, key, value, scores, causal=causal, bias=bias)
-        torch.testing.assert_close(found.value, expected, atol=1e-5, rtol=1e-4)
-    if not causal:
-        spans = (slice(20), slice(20, 79))
-        parts = [look_up(query, key[:, :, s], value[:, :, s], Scores(0.3), bias=bias[:, s]) for s in spans]
-        for one, other in zip(found, join(*parts), strict=True):
-            torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    query = torch.randn(3, 2, 37, 8, generator=generator)
+    key, value = torch.randn(2, 3, 79, 8, generator=generator)
+    seen = torch.ones(37, 79, dtype=torch.bool).tril(42)
+    if window is not None:
+        seen &= torch.ones(37, 79, dtype=torch.bool).triu(42 - window + 1)
+    score = 0.3 * query @ key.transpose(-1, -2)[:, None]
+    score = score if softcap is None else softcap * (score / softcap).tanh()
+    expected = score.masked_fill(~seen, -torch.inf).softmax(-1) @ value[:, None]
+    found = look_up(query, key, value, Scores(0.3, window=window, softcap=softcap))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize("hiding", [False, True])
-def test_one_query_a_row_finds_what_two_look_ups_joined_do(hiding, softcap):
+@pytest.mark.parametrize("roots_of", [[0, 0, 0, 0, 0], [0, 1, 0, None, 1], [None] * 5])
+def test_one_query_a_row_finds_what_attention_to_root_and_row_in_one_piece_does(hiding, softcap, roots_of):
     generator = torch.Generator().manual_seed(0)
-    rows, heads, groups, keys, shared, size = 5, 2, 3, 7, 64, 8
+    rows, heads, groups, keys, size = 5, 2, 3, 7, 8
     query_NHGD = torch.randn(rows, heads, groups, size, generator=generator)
     key_NHKD, value_NHKD = torch.randn(2, rows, heads, keys, size, generator=generator)
-    root_2HRD = torch.randn(2, heads, shared, size, generator=generator)
-    hidden_NK, hidden_NR = (torch.rand(rows, count, generator=generator) < 0.5 for count in (keys, shared))
-    hidden_NK[0] = True  # a row that sees the root alone
+    roots_2HRD = [torch.randn(2, heads, length, size, generator=generator) for length in (64, 128)]
+    hidden_NK = torch.rand(rows, keys, generator=generator) < 0.5
+    hidden_NK[0, 1:] = True
+    hidden_NK[0, 0] = roots_of[0] is not None  # a row that sees the root alone
     bias_N11K = torch.zeros(rows, 1, 1, keys).masked_fill(hidden_NK[:, None, None], HIDDEN)
-    bias_NR = torch.zeros(rows, shared).masked_fill(hidden_NR, HIDDEN) if hiding else None
+    bias_NR = torch.zeros(rows, 128).masked_fill(torch.rand(rows, 128, generator=generator) < 0.5, HIDDEN)
+    if not hiding:
+        bias_NR.zero_()
+    shared = []
+    for number in sorted({root for root in roots_of if root is not None}):
+        kv_2HRD, places = roots_2HRD[number], [row for row, root in enumerate(roots_of) if root == number]
+        bias = bias_NR[places, : kv_2HRD.shape[2]] if hiding else None
+        shared.append(Shared(kv_2HRD, None if len(places) == rows else torch.tensor(places), bias))
     scores = Scores(0.4, softcap=softcap)
-    own = look_up(query_NHGD.unsqueeze(3), key_NHKD, value_NHKD, scores, bias=bias_N11K.unsqueeze(1))
-    own = Found(own.value.squeeze(3), own.lse.squeeze(3))
-    alone_NHGD = look_up_once(query_NHGD, key_NHKD, value_NHKD, scores, bias_N11K=bias_N11K)
-    torch.testing.assert_close(alone_NHGD[1:], own.value[1:], atol=1e-5, rtol=1e-4)
-    key_1HRD, value_1HRD = root_2HRD[:, None].unbind(0)
-    there = look_up(query_NHGD.permute(1, 2, 0, 3)[None], key_1HRD, value_1HRD, scores, bias=bias_NR)
-    there = Found(there.value[0].permute(2, 0, 1, 3), there.lse[0].permute(2, 0, 1))
-    found_NHGD = look_up_once(
-        query_NHGD,
-        key_NHKD,
-        value_NHKD,
-        scores,
-        bias_N11K=bias_N11K,
-        root_2HRD=root_2HRD,
-        bias_N11R=None if bias_NR is None else bias_NR[:, None, None],
-    )
-    torch.testing.assert_close(found_NHGD, join(own, there).value, atol=1e-5, rtol=1e-4)
+    found_NHGD = look_up_once(query_NHGD, key_NHKD, value_NHKD, scores, bias_N11K=bias_N11K, roots=shared)
+    for row, number in enumerate(roots_of):
+        root_2HRD = roots_2HRD[number] if number is not None else torch.zeros(2, heads, 0, size)
+        key_HTD, value_HTD = (
+            torch.cat([root, own], dim=1) for root, own in zip(root_2HRD, (key_NHKD[row], value_NHKD[row]), strict=True)
+        )
+        score_HGT = 0.4 * query_NHGD[row] @ key_HTD.transpose(-1, -2)
+        score_HGT = score_HGT if softcap is None else softcap * (score_HGT / softcap).tanh()
+        bias_T = torch.cat([bias_NR[row, : root_2HRD.shape[2]], bias_N11K[row, 0, 0]])
+        expected_HGD = (score_HGT + bias_T).softmax(-1) @ value_HTD
+        torch.testing.assert_close(found_NHGD[row], expected_HGD, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("shared", "root"), [(63, 0), (64, 64), (130, 128)])
@@ -500,14 +495,14 @@ def test_reading_spans_of_many_lengths_needs_few_shapes_of_products():
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, operation, types, arguments=(), how=None):
-            if operation is torch.ops.aten.bmm.default:
+            if operation is torch.ops.aten.mm.default:
                 shapes.add(tuple(tuple(part.shape) for part in arguments))
             return operation(*arguments, **(how or {}))
 
     counts = []
     for queries, keys in ((17, 70), (25, 90), (32, 128)):
-        query, key = torch.zeros(1, 2, 2, queries, 8), torch.zeros(1, 2, keys, 8)
+        query, key = torch.zeros(2, 2, queries, 8), torch.zeros(2, keys, 8)
         with Watch():
-            look_up(query, key, key, Scores(1.0), causal=True)
+            look_up(query, key, key, Scores(1.0))
         counts.append(len(shapes))
     assert counts == [2] * 3

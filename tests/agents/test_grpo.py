@@ -5,19 +5,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents import grpo
 from agents.grpo import (
     aggregate,
-    entropy,
     group_advantages,
     importance_weights,
     k3_kl,
     masked_difference,
     masked_mean,
-    pick,
     policy_loss,
-    token_logps,
+    token_scores,
     update_divisor,
-    vocabulary_logps,
 )
 from sesa_env.errors import InvalidInput
 
@@ -150,27 +148,55 @@ def test_bad_arguments_are_named(rewards, groups, options, message):
 
 def test_the_temperature_of_the_sampler_is_in_the_logps():  # trap D9
     logits = torch.tensor([[[2.0, 0.0]]])
-    logp = token_logps(logits, torch.tensor([[0]]), temperature=0.5)
+    logp, _ = token_scores(logits, torch.tensor([[0]]), temperature=0.5)
     assert logp.item() == pytest.approx(-0.01815, abs=1e-5)
     for temperature in (0.0, 1e-3, -1.0, math.nan):
         with pytest.raises(InvalidInput, match="temperature must be at least"):
-            token_logps(logits, torch.tensor([[0]]), temperature=temperature)
+            token_scores(logits, torch.tensor([[0]]), temperature=temperature)
 
 
 def test_logps_are_float32_whatever_the_logits_are():
     logits_NTV = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
     token_NT = torch.tensor([[0, 1, 2], [3, 4, 0]])
-    logp_NT = token_logps(logits_NTV, token_NT, temperature=1.0)
+    logp_NT, entropy_NT = token_scores(logits_NTV, token_NT, temperature=1.0)
     expected = torch.distributions.Categorical(logits=logits_NTV.float()).log_prob(token_NT)
     assert logp_NT.dtype == torch.float32
     assert logp_NT.shape == (2, 3)
     torch.testing.assert_close(logp_NT, expected)
-    torch.testing.assert_close(pick(vocabulary_logps(logits_NTV, temperature=1.0), token_NT), logp_NT)
+    assert entropy_NT.dtype == torch.float32
 
 
 def test_entropy_is_in_nats():
-    uniform = vocabulary_logps(torch.zeros(1, 2, 8), temperature=1.0)
-    assert entropy(uniform).tolist() == [[pytest.approx(math.log(8))] * 2]
+    _, entropy_NT = token_scores(torch.zeros(1, 2, 8), torch.zeros(1, 2, dtype=torch.long), temperature=1.0)
+    assert entropy_NT.tolist() == [[pytest.approx(math.log(8))] * 2]
+
+
+@pytest.mark.parametrize("numbers", [1, 1 << 20])  # a token at a time, and all at once
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize(("of_logp", "of_entropy"), [(1.0, 0.0), (0.0, 1.0), (1.0, -0.3)])
+def test_logps_entropies_and_their_gradients_are_those_of_a_plain_softmax(
+    monkeypatch, numbers, temperature, of_logp, of_entropy
+):
+    monkeypatch.setattr(grpo, "_NUMBERS", numbers)
+    generator = torch.Generator().manual_seed(0)
+    logits_NTV = 3 * torch.randn(2, 3, 11, generator=generator)
+    token_NT = torch.randint(11, (2, 3), generator=generator)
+    weight_NT = torch.randn(2, 3, generator=generator)
+
+    def objective(logp_NT, entropy_NT):
+        total = 0.0
+        if of_logp:
+            total = total + of_logp * (weight_NT * logp_NT).sum()
+        return total + of_entropy * (weight_NT.flip(0) * entropy_NT).sum() if of_entropy else total
+
+    ours_NTV, plain_NTV = (logits_NTV.clone().requires_grad_() for _ in range(2))
+    found = token_scores(ours_NTV, token_NT, temperature=temperature)
+    distribution = torch.distributions.Categorical(logits=plain_NTV / temperature)
+    expected = (distribution.log_prob(token_NT), distribution.entropy())
+    torch.testing.assert_close(found, expected)
+    objective(*found).backward()
+    objective(*expected).backward()
+    torch.testing.assert_close(ours_NTV.grad, plain_NTV.grad)
 
 
 # --- the loss ---

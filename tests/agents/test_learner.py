@@ -10,7 +10,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForC
 
 from agents.grpo import group_advantages
 from agents.learner import Learner, LearnerSettings, Sample, comparable
-from agents.scoring import Row, Scorer, collate, micro_batches, without_dropout
+from agents.scoring import Root, Row, Scorer, collate, micro_batches, without_dropout
 from agents.tokens import TokenSequence
 from sesa_env.errors import InvalidInput, PolicyMismatch, SettingsError
 
@@ -302,7 +302,7 @@ def test_a_model_that_caps_its_logits_is_scored_by_its_own_logits():
         )
         model = Gemma2ForCausalLM(config).eval()
     one = trajectory(("P", [1, 2]), ("A", [3, 4]))
-    logp_NT, _ = Scorer(model, temperature=1.0, device=CPU).logps(collate([Row(0, one)], device=CPU))
+    logp_NT, _ = Scorer(model, temperature=1.0, device=CPU).logps(collate([Row(0, one)], device=CPU), Root())
     with torch.no_grad():
         logp_TV = model(input_ids=torch.tensor([one.token_T])).logits[0].log_softmax(-1)
     assert logp_NT[0, 2:].tolist() == pytest.approx([logp_TV[1, 3].item(), logp_TV[2, 4].item()], abs=1e-5)

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 
 from agents.attention import BLOCKS
 from agents.learner import Learner, LearnerSettings, Sample
-from agents.scoring import Row, Scorer, collate, micro_batches
+from agents.scoring import Root, Row, Scorer, collate, micro_batches
 from agents.tokens import TokenSequence
 from sesa_env.errors import SettingsError
 
@@ -52,33 +52,46 @@ def group(prompt=tuple(range(1, 41))):
     ]
 
 
-def gradient_of(model, rows, **options):
+def gradient_of(model, rows, *, at_once=10**6, **options):
+    """Return the log-probabilities of each row, by position, and the gradient of all micro-batches together."""
     scorer = Scorer(model, temperature=1.0, device=CPU, **options)
     model.zero_grad()
-    logp_NT, entropy_NT = scorer.logps(collate(rows, device=CPU), entropy_gradient=True)
-    (logp_NT.sum() + 0.1 * entropy_NT.sum()).backward()
-    return logp_NT.detach(), torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    batches = scorer.batches(rows, tokens=at_once)
+    root, logps = scorer.root(batches), {}
+    for batch in batches:
+        logp_NT, entropy_NT = scorer.logps(batch, root)
+        (logp_NT.sum() + 0.1 * entropy_NT.sum()).backward()
+        logps |= {one.position: logp_T for one, logp_T in zip(batch.rows, logp_NT.detach(), strict=True)}
+    root.backward()
+    return logps, torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
-def tokens_run(model, rows):
-    """Count what passes the first layer while a micro-batch is scored."""
+def tokens_run(model, rows, *, at_once=10**6):
+    """Count what passes the first layer while rows are scored."""
     scorer = Scorer(model, temperature=1.0, device=CPU)
     seen = []
     hook = model.model.layers[0].register_forward_hook(lambda _, arguments, __: seen.append(arguments[0].shape[:2]))
-    scorer.logps(collate(rows, device=CPU))
+    batches = scorer.batches(rows, tokens=at_once)
+    root = scorer.root(batches)
+    for batch in batches:
+        scorer.logps(batch, root)
     hook.remove()
     return sum(shape.numel() for shape in seen)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager", BLOCKS])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_shared_prompt_changes_neither_scores_nor_gradients(attention, dtype):
-    model, rows = tiny_model(attention).to(dtype), group()
-    together, gradient = gradient_of(model, rows)
+@pytest.mark.parametrize("at_once", [1, 70, 10**6])  # a row each, rows of one question, all rows in a micro-batch
+def test_a_shared_prompt_changes_neither_scores_nor_gradients(attention, dtype, at_once):
+    model = tiny_model(attention).to(dtype)
+    instructions = tuple(range(1, 41))
+    rows = [*group((*instructions, *[50] * 40)), *(row(3 + i, (*instructions, *[51] * 33), [60, 61]) for i in range(2))]
+    together, gradient = gradient_of(model, rows, at_once=at_once)
     alone = [gradient_of(model, [one]) for one in rows]
-    for one, (logp_NT, _) in zip(together, alone, strict=True):
-        length = logp_NT.shape[1]
-        torch.testing.assert_close(one[:length], logp_NT[0], atol=1e-5 if dtype == torch.float32 else 0.1, rtol=0.0)
+    for position, (logps, _) in enumerate(alone):
+        logp_T = logps[position]
+        found_T = together[position][: len(logp_T)]
+        torch.testing.assert_close(found_T, logp_T, atol=1e-5 if dtype == torch.float32 else 0.1, rtol=0.0)
     expected = sum(each for _, each in alone)
     error = (gradient - expected).norm() / expected.norm()
     assert error < (1e-5 if dtype == torch.float32 else 0.05)
@@ -89,6 +102,15 @@ def test_a_shared_prompt_is_run_once_and_one_that_differs_is_not():
     assert tokens_run(tiny_model(), rows) == 32 + 3 * 32  # multiples of 32 of a prompt of 40 and a longest of 48
     other = [*rows[:2], row(2, [9] * 40, [34])]
     assert tokens_run(tiny_model(), other) == 3 * 64
+
+
+def test_what_all_micro_batches_begin_with_is_run_once_for_all_of_them():
+    rows = group()
+    assert tokens_run(tiny_model(), rows, at_once=1) == 32 + 3 * 32
+    instructions = tuple(range(1, 41))
+    questions = [*group((*instructions, *[50] * 40)), *(row(3 + i, [*instructions, *[9] * 40], [8]) for i in range(3))]
+    # a root of 32; 32 more of the first question and 3 * 32 of its rows; two questions share 40 tokens
+    assert tokens_run(tiny_model(), questions, at_once=100) == 32 + (32 + 3 * 32) + (32 + 3 * 32)
 
 
 def test_a_prompt_that_is_the_beginning_of_another_is_shared_up_to_its_last_token():
@@ -108,7 +130,7 @@ def test_a_model_that_forgets_runs_every_prompt_whole():
 def test_micro_batches_put_attempts_at_one_question_together_when_that_leaves_less_to_run():
     long, short = tuple(range(2, 42)), tuple(range(42, 62))
     rows = [row(i, long if i % 2 else short, [1] * (3 + i)) for i in range(6)]
-    parts = micro_batches(rows, tokens=66)  # 39 + 3 * 9 for the long prompt
+    parts = micro_batches(rows, tokens=66)  # 39 + 3 * 9 for the long prompt; nothing is shared by all
     assert sorted(sorted(one.position for one in part) for part in parts) == [[0, 2, 4], [1, 3, 5]]
 
 
@@ -148,7 +170,7 @@ def kept_bytes(model, rows, **options):
     scorer = Scorer(model, temperature=1.0, device=CPU, **options)
     batch = collate(rows, device=CPU)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        logp_NT, _ = scorer.logps(batch)
+        logp_NT, _ = scorer.logps(batch, Root())
     return sum(kept.values()), logp_NT
 
 
@@ -162,7 +184,7 @@ def test_gradient_checkpointing_is_active_and_changes_no_number():
     again, same_gradient = gradient_of(model, rows, checkpointing=True)
     assert len(runs) == 3 + 4
     hook.remove()
-    assert torch.equal(plain, again)
+    assert all(torch.equal(plain[position], again[position]) for position in range(4))
     torch.testing.assert_close(gradient, same_gradient)
     most, _ = kept_bytes(model, rows)
     least, _ = kept_bytes(model, rows, checkpointing=True)
