@@ -36,7 +36,9 @@ MAX_LOG_RATIO = 20.0
 MIN_TEMPERATURE = 0.01
 """Below this a policy is greedy, and log-probabilities say nothing about what it could have written."""
 _NUMBERS = 1 << 20
-"""Log-probabilities over the vocabulary that are in memory at a time, few enough to stay in a processor's cache."""
+"""Log-probabilities over the vocabulary that are made at a time, few enough to stay in a processor's cache."""
+_NUMBERS_ON_GPU = 1 << 26
+"""The same on a GPU, where each operation costs a launch."""
 
 
 class Advantages(NamedTuple):
@@ -159,7 +161,8 @@ class _TokenScores(torch.autograd.Function):
 
 
 def _parts(logits_MV: Tensor) -> list[slice]:
-    rows = max(1, _NUMBERS // logits_MV.shape[-1])
+    numbers = _NUMBERS if logits_MV.device.type == "cpu" else _NUMBERS_ON_GPU
+    rows = max(1, numbers // logits_MV.shape[-1])
     return [slice(start, start + rows) for start in range(0, len(logits_MV), rows)]
 
 

@@ -54,7 +54,10 @@ class LearnerSettings:
     epochs: int = 1
     """Optimiser steps on the same batch."""
     micro_batch_tokens: int = 1024
-    """Tokens, padding included, in one forward pass; a longer sequence runs alone.  It does not change the result."""
+    """Tokens in one forward pass, padding included and what the whole update begins with left out.
+
+    A longer sequence runs alone, and each holds a copy of the keys it shares.  It does not change the result.
+    """
     gradient_checkpointing: bool = False
     """Run each layer again in the backward pass instead of keeping what it computed: less memory, more time."""
     mask_zero_advantage: bool = False

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -80,36 +80,35 @@ class Batch(NamedTuple):
     advantage_N: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(NamedTuple):
     """What all sequences of an update begin with, run once: its keys and values, and the gradient that comes back.
 
-    Every micro-batch attends to `leaf_2HKD`, cut off from how they were computed and in float32, so that the gradients
+    Every micro-batch attends to the leaves, cut off from how they were computed and in float32, so that the gradients
     of all of them add up there.  Roots are multiples of `_STEP` tokens.
     """
 
     length: int = 0
-    kv_2HKD: list[Tensor] = field(default_factory=list)
-    """Of each layer, as computed."""
-    leaf_2HKD: list[Tensor] = field(default_factory=list)
+    parts: Sequence[Tensor] = ()
+    """Keys and values of each layer in turn, as computed: (1, H, K, D)."""
+    leaves: Sequence[Tensor] = ()
 
     def cache(self, config: Any) -> DynamicCache:
         """Return a cache of transformers that holds the root, for one sequence."""
         cache = DynamicCache(config=config)
-        for layer, (kv_2HKD, leaf_2HKD) in enumerate(zip(self.kv_2HKD, self.leaf_2HKD, strict=True)):
-            key_HKD, value_HKD = leaf_2HKD.to(kv_2HKD.dtype)
-            cache.update(key_HKD[None], value_HKD[None], layer)
+        seen = [leaf.to(part.dtype) for part, leaf in zip(self.parts, self.leaves, strict=True)]
+        for layer, (key_1HKD, value_1HKD) in enumerate(zip(seen[::2], seen[1::2], strict=True)):
+            cache.update(key_1HKD, value_1HKD, layer)
         return cache
 
     def backward(self) -> None:
         """Send the gradients of all micro-batches on to the weights."""
         reached = [
-            (kv_2HKD, leaf_2HKD.grad.to(kv_2HKD.dtype))
-            for kv_2HKD, leaf_2HKD in zip(self.kv_2HKD, self.leaf_2HKD, strict=True)
-            if leaf_2HKD.grad is not None
+            (part, leaf.grad.to(part.dtype))
+            for part, leaf in zip(self.parts, self.leaves, strict=True)
+            if leaf.grad is not None
         ]
         if reached:
-            torch.autograd.backward([kv for kv, _ in reached], [grad for _, grad in reached])
+            torch.autograd.backward([part for part, _ in reached], [grad for _, grad in reached])
 
 
 def micro_batches(rows: Sequence[Row], *, tokens: int, sharing: bool = True) -> list[list[Row]]:
@@ -203,9 +202,8 @@ class Scorer:
             return Root()
         cache: Any = DynamicCache(config=self._model.config)
         self._split[0](input_ids=batches[0].token_NT[:1, :length], cache=cache, use_cache=True)
-        kv_2HKD = [torch.cat([layer.keys, layer.values]) for layer in cache.layers]
-        wanted = torch.is_grad_enabled()
-        return Root(length, kv_2HKD, [kv.detach().float().requires_grad_(wanted) for kv in kv_2HKD])
+        parts = [part for layer in cache.layers for part in (layer.keys, layer.values)]
+        return Root(length, parts, [part.detach().float().requires_grad_(part.requires_grad) for part in parts])
 
     def logps(self, batch: Batch, root: Root) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy of every written token, each (N, T) and 0.0 elsewhere.

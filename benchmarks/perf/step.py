@@ -281,7 +281,7 @@ def main(
     written: Annotated[int, typer.Option(min=1, help="Tokens of a turn.")] = 64,
     micro_batch_tokens: Annotated[
         int, typer.Option(min=1, help="Ours: tokens of a forward pass of the update.")
-    ] = 4096,
+    ] = 1024,
     sequences: Annotated[int, typer.Option(min=1, help="TRL: attempts in a forward pass of the update.")] = 5,
     peer_attention: Annotated[str, typer.Option(help='TRL: "sdpa", its default, or "eager".')] = "sdpa",
     peer_float32: Annotated[bool, typer.Option("--peer-float32", help="TRL: float32 weights, as ours.")] = False,

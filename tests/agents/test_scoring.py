@@ -2,12 +2,14 @@
 
 import dataclasses
 
+import peft
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
+from agents import attention
 from agents.attention import BLOCKS
 from agents.learner import Learner, LearnerSettings, Sample
 from agents.scoring import Root, Row, Scorer, collate, micro_batches
@@ -79,11 +81,11 @@ def tokens_run(model, rows, *, at_once=10**6):
     return sum(shape.numel() for shape in seen)
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager", BLOCKS])
+@pytest.mark.parametrize("kind", ["sdpa", "eager", BLOCKS])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("at_once", [1, 70, 10**6])  # a row each, rows of one question, all rows in a micro-batch
-def test_a_shared_prompt_changes_neither_scores_nor_gradients(attention, dtype, at_once):
-    model = tiny_model(attention).to(dtype)
+def test_a_shared_prompt_changes_neither_scores_nor_gradients(kind, dtype, at_once):
+    model = tiny_model(kind).to(dtype)
     instructions = tuple(range(1, 41))
     rows = [*group((*instructions, *[50] * 40)), *(row(3 + i, (*instructions, *[51] * 33), [60, 61]) for i in range(2))]
     together, gradient = gradient_of(model, rows, at_once=at_once)
@@ -95,6 +97,42 @@ def test_a_shared_prompt_changes_neither_scores_nor_gradients(attention, dtype, 
     expected = sum(each for _, each in alone)
     error = (gradient - expected).norm() / expected.norm()
     assert error < (1e-5 if dtype == torch.float32 else 0.05)
+
+
+@pytest.mark.parametrize("trained", [["q_proj"], ["q_proj", "v_proj"], "all-linear"])
+def test_the_root_of_adapters_has_the_gradient_of_whole_rows(trained):
+    def gradient(at_once, rows):
+        model = peft.get_peft_model(tiny_model(), peft.LoraConfig(target_modules=trained, init_lora_weights=False))
+        scorer = Scorer(model, temperature=1.0, device=CPU)
+        batches = scorer.batches(rows, tokens=at_once)
+        root = scorer.root(batches)
+        for batch in batches:
+            scorer.logps(batch, root)[0].sum().backward()
+        root.backward()
+        return torch.cat([one.grad.flatten() for one in model.parameters() if one.requires_grad])
+
+    def seeded(at_once, rows):
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            return gradient(at_once, rows)
+
+    expected = sum(seeded(1, [one]) for one in group())
+    torch.testing.assert_close(seeded(1, group()), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_root_keeps_the_number_formats_of_autocast(monkeypatch):
+    formats, attend = set(), attention._Attend.apply
+    monkeypatch.setattr(
+        attention._Attend,
+        "apply",
+        lambda query, key, value, blocks: (
+            formats.add((query.dtype, key.dtype, value.dtype)),
+            attend(query, key, value, blocks),
+        )[1],
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        gradient_of(tiny_model(BLOCKS), group(), at_once=1)
+    assert formats == {(torch.bfloat16,) * 3}
 
 
 def test_a_shared_prompt_is_run_once_and_one_that_differs_is_not():
@@ -137,17 +175,21 @@ def test_micro_batches_put_attempts_at_one_question_together_when_that_leaves_le
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 9), st.booleans()), min_size=1, max_size=12),
     st.integers(1, 80),
+    st.booleans(),
+    st.booleans(),
 )
-def test_micro_batches_hold_every_row_once_and_keep_their_limit(shapes, limit):
+def test_micro_batches_hold_every_row_once_and_keep_their_limit(shapes, limit, rooted, sharing):
+    root = 64 if rooted and len(shapes) > 1 else 0
     rows = [
-        row(i, [1] * prompt if same else [2 + i] * prompt, [3] * written)
+        row(i, [60] * root + ([1] * prompt if same else [2 + i] * prompt), [3] * written)
         for i, (prompt, written, same) in enumerate(shapes)
     ]
-    parts = micro_batches(rows, tokens=limit)
+    parts = micro_batches(rows, tokens=limit, sharing=sharing)
     assert sorted(one.position for part in parts for one in part) == list(range(len(rows)))
     for part in parts:
         batch = collate(part, device=CPU)
-        run = batch.shared + len(part) * (batch.token_NT.shape[1] - batch.shared)
+        longest, shared = batch.token_NT.shape[1], max(batch.shared, root)
+        run = shared - root + len(part) * (longest - shared) if sharing else len(part) * longest
         assert run <= limit or len(part) == 1
         assert (batch.token_NT[:, : batch.shared] == batch.token_NT[0, : batch.shared]).all()
         assert not batch.mask_NT[:, : batch.shared + 1].any()
